@@ -1,0 +1,3 @@
+"""gpufleet watches GPU training fleets."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,6 @@
+from django.apps import AppConfig
+
+
+class AvailabilityConfig(AppConfig):
+    name = "gpufleet.availability"
+    label = "availability"

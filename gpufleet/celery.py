@@ -1,0 +1,38 @@
+"""The Celery application: broker, queues, and the one table of periodic jobs."""
+
+from __future__ import annotations
+
+import os
+
+from celery import Celery
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gpufleet.settings")
+
+from django.conf import settings  # noqa: E402
+
+from gpufleet.schedule import beat_schedule  # noqa: E402
+
+app = Celery("gpufleet")
+app.conf.update(
+    broker_url=settings.BROKER_URL,
+    result_backend=None,
+    task_ignore_result=True,
+    task_serializer="json",
+    accept_content=["json"],
+    timezone="UTC",
+    enable_utc=True,
+    task_default_queue="maintain",
+    worker_prefetch_multiplier=1,
+    worker_hijack_root_logger=False,
+    worker_send_task_events=False,
+    broker_connection_retry_on_startup=True,
+    broker_transport_options={
+        "visibility_timeout": 3600,
+        "socket_timeout": 10,
+        "socket_connect_timeout": 5,
+        "retry_on_timeout": True,
+    },
+    beat_schedule=beat_schedule(settings.ENV["GPUFLEET_INTERVAL_SECONDS"]),
+    beat_max_loop_interval=1,
+)
+app.autodiscover_tasks(["gpufleet.pipeline"])

@@ -1,0 +1,6 @@
+from django.apps import AppConfig
+
+
+class IncidentsConfig(AppConfig):
+    name = "gpufleet.incidents"
+    label = "incidents"

@@ -1,0 +1,6 @@
+from django.apps import AppConfig
+
+
+class ScrapeConfig(AppConfig):
+    name = "gpufleet.scrape"
+    label = "scrape"
