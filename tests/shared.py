@@ -1,4 +1,4 @@
-"""Finds the shared trouble cases and captures beside the repository; tests that need them skip, visibly, without them."""
+"""Finds the trouble cases and captures beside the repository; tests that need them skip, visibly, without them."""
 
 from __future__ import annotations
 

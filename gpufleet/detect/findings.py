@@ -16,7 +16,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One observation: `signal` is a canonical metric or a scrape signal such as `scrape_failed`. `at` in Unix seconds."""
+    """One observation. `signal`: a canonical metric or a scrape signal such as `scrape_failed`; `at`: Unix seconds."""
 
     signal: str
     node: str | None

@@ -162,7 +162,7 @@ class Assignment(models.Model):
 
 
 class NodeEvent(models.Model):
-    """Something that happened on a node: an XID, a reboot, a driver change, a job start. Application XIDs live only here."""
+    """What happened on a node: an XID, a reboot, a driver change, a job start. Application XIDs live only here."""
 
     node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="events")
     gpu = models.ForeignKey(Gpu, on_delete=models.SET_NULL, null=True, blank=True, related_name="events")
