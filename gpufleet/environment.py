@@ -28,10 +28,6 @@ class Setting:
     secret: bool = False
 
 
-def text(value: str) -> str:
-    return value
-
-
 def flag(value: str) -> bool:
     allowed = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
     if value.lower() not in allowed:
@@ -68,6 +64,22 @@ def url(*schemes: str) -> Callable[[str], str]:
     return parse
 
 
+def percent(value: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= 100:
+        raise ValueError("a number from 0 to 100")
+    return number
+
+
+def key(value: str) -> str:
+    if value and len(value) < 32:
+        raise ValueError("at least 32 characters")
+    return value
+
+
 def choice(*allowed: str) -> Callable[[str], str]:
     def parse(value: str) -> str:
         if value not in allowed:
@@ -91,7 +103,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "GPUFLEET_SECRET_KEY",
         "",
-        text,
+        key,
         "Signs sessions. At least 32 characters; every process needs the same one.",
         secret=True,
     ),
@@ -156,7 +168,7 @@ SETTINGS: tuple[Setting, ...] = (
         "How long an incident stays recovered before it resolves by itself.",
     ),
     Setting("GPUFLEET_RAW_RETENTION_DAYS", "90", whole(1, 3650), "Days that samples are kept at full resolution."),
-    Setting("GPUFLEET_SLO_PERCENT", "99.5", text, "Availability objective shown beside the month."),
+    Setting("GPUFLEET_SLO_PERCENT", "99.5", percent, "Availability objective shown beside the month."),
     Setting("GPUFLEET_LOG_FORMAT", "console", choice("console", "json"), "Shape of log lines."),
     Setting(
         "GPUFLEET_LOG_LEVEL", "INFO", choice("DEBUG", "INFO", "WARNING", "ERROR"), "Least severe level that is logged."
