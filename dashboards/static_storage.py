@@ -1,0 +1,11 @@
+"""Static files under hashed names that never change, so that a browser may keep them for ever."""
+
+from __future__ import annotations
+
+from whitenoise.storage import CompressedManifestStaticFilesStorage
+
+
+class HashedModules(CompressedManifestStaticFilesStorage):
+    """Also rewrites the imports between our ES modules to the hashed names."""
+
+    support_js_module_import_aggregation = True
