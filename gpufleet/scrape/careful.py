@@ -1,0 +1,187 @@
+"""The careful path of the exposition reader: one line at a time, every label looked at.
+
+Grammar: Prometheus text and OpenMetrics together, with quoted UTF-8 names. It is as tolerant as real exporters need
+(blanks, unknown escapes kept as they are, a comma before the closing brace) and refuses whatever would need a guess.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+MAX_LINE_BYTES = 16_384
+MAX_NAME_BYTES = 255
+MAX_LABELS = 64
+
+SYNTAX, VALUE = "syntax", "value"
+TOO_LONG, TOO_MANY_LABELS = "too_long", "too_many_labels"
+TOO_OLD, TOO_FAR_AHEAD, DUPLICATE = "too_old", "too_far_ahead", "duplicate"
+
+BLANKS = b" \t\r"
+_QUOTED = rb'"([^"\\]*(?:\\.[^"\\]*)*)"'
+_NAME = re.compile(rb"[a-zA-Z_:][a-zA-Z0-9_:]*")
+_LABEL = re.compile(rb"[ \t]*(?:([a-zA-Z_][a-zA-Z0-9_]*)|" + _QUOTED + rb")[ \t]*=[ \t]*" + _QUOTED + rb"[ \t]*([,}])")
+_QUOTED_NAME = re.compile(rb"[ \t]*" + _QUOTED + rb"[ \t]*([,}])")
+_END = re.compile(rb"[ \t]*\}")
+_OPEN = re.compile(rb"[ \t]*\{")
+_ESCAPE = re.compile(r'\\([\\"n])')
+_ESCAPES = {"\\": "\\", '"': '"', "n": "\n"}
+_NUMBER = re.compile(rb"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_NOT_FINITE = re.compile(rb"[+-]?(?:nan|inf|infinity)", re.IGNORECASE)
+_MILLISECONDS = re.compile(rb"-?[0-9]{1,18}")
+_TAIL = re.compile(rb"[ \t]*([^ \t#]+)(?:[ \t]+([^ \t#]+))?(?:[ \t]+#[ \t]*(.*))?")
+_EXEMPLAR_END = re.compile(rb"[ \t]*([^ \t]+)(?:[ \t]+([^ \t]+))?")
+
+
+class BadLine(ValueError):
+    """A line that cannot be taken. `reason` is one of the words above."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One good line. `raw` is the text of the series as sent, `at` the explicit stamp in Unix seconds, if any."""
+
+    raw: bytes
+    value: float
+    at: float | None
+
+
+def parse_series(raw: bytes) -> tuple[str, dict[str, str]]:
+    """Name and labels of `raw`, the text before the value. An empty label value is the same as no label.
+
+    Raises BadLine when the text is no series or goes on after it.
+    """
+    name, labels, end = _series(raw)
+    if end != len(raw):
+        raise BadLine(SYNTAX)
+    return name, labels
+
+
+def parse_line(line: bytes, openmetrics: bool) -> Sample:
+    """The sample of `line` (no comment, blanks around it already gone). Raises BadLine."""
+    if len(line) > MAX_LINE_BYTES:
+        raise BadLine(TOO_LONG)
+    _, _, end = _series(line)
+    value, at = parse_tail(line[end:], openmetrics)
+    if line[end - 1 : end] != b"}" and line[end : end + 1] not in (b" ", b"\t"):
+        raise BadLine(SYNTAX)
+    return Sample(line[:end], value, at)
+
+
+def parse_tail(tail: bytes, openmetrics: bool) -> tuple[float, float | None]:
+    """Value and stamp (Unix seconds or None) of the text after the series. Raises BadLine."""
+    match = _TAIL.fullmatch(tail)
+    if match is None:
+        raise BadLine(VALUE)
+    value = parse_number(match[1])
+    if match[3] is not None:
+        _check_exemplar(match[3])
+    return value, None if match[2] is None else _stamp(match[2], openmetrics)
+
+
+def parse_number(text: bytes) -> float:
+    """Decimal numbers, NaN and the infinities. No digit separators, no hexadecimal, nothing that overflows."""
+    if _NUMBER.fullmatch(text):
+        value = float(text)
+        if math.isinf(value):
+            raise BadLine(VALUE)
+        return value
+    if _NOT_FINITE.fullmatch(text):
+        return float(text)
+    raise BadLine(VALUE)
+
+
+def _stamp(text: bytes, openmetrics: bool) -> float:
+    if openmetrics:
+        if not _NUMBER.fullmatch(text):
+            raise BadLine(SYNTAX)
+        return float(text)
+    if not _MILLISECONDS.fullmatch(text):
+        raise BadLine(SYNTAX)
+    return int(text) / 1000
+
+
+def _series(text: bytes) -> tuple[str, dict[str, str], int]:
+    """Name, labels and the offset after them."""
+    match = _NAME.match(text)
+    name = match[0].decode() if match else ""
+    if len(name) > MAX_NAME_BYTES:
+        raise BadLine(TOO_LONG)
+    end = match.end() if match else 0
+    opening = _OPEN.match(text, end)
+    if opening is None:
+        if not name:
+            raise BadLine(SYNTAX)
+        return name, {}, end
+    start = opening.end()
+    if not name:
+        name, start, closed = _quoted_name(text, start)
+        if closed:
+            return name, {}, start
+    labels, end = _labels(text, start)
+    return name, labels, end
+
+
+def _quoted_name(text: bytes, start: int) -> tuple[str, int, bool]:
+    match = _QUOTED_NAME.match(text, start)
+    if match is None:
+        raise BadLine(SYNTAX)
+    name = _decode(match[1])
+    if not name or len(match[1]) > MAX_NAME_BYTES:
+        raise BadLine(SYNTAX if not name else TOO_LONG)
+    return name, match.end(), match[2] == b"}"
+
+
+def _labels(text: bytes, start: int) -> tuple[dict[str, str], int]:
+    labels: dict[str, str] = {}
+    count = 0
+    while True:
+        end = _END.match(text, start)
+        if end is not None:
+            return {key: value for key, value in labels.items() if value}, end.end()
+        match = _LABEL.match(text, start)
+        if match is None:
+            raise BadLine(SYNTAX)
+        key = match[1].decode() if match[1] is not None else _decode(match[2])
+        if not key or key in labels:
+            raise BadLine(SYNTAX)
+        count += 1
+        if count > MAX_LABELS:
+            raise BadLine(TOO_MANY_LABELS)
+        labels[key] = _decode(match[3])
+        if match[4] == b"}":
+            return {key: value for key, value in labels.items() if value}, match.end()
+        start = match.end()
+
+
+def _decode(quoted: bytes) -> str:
+    """The text between two quotes. Only \\\\, \\" and \\n are escapes, others stay as they are.
+
+    NUL, which the database has no place for, becomes the replacement character.
+    """
+    try:
+        text = quoted.decode()
+    except UnicodeDecodeError as error:
+        raise BadLine(SYNTAX) from error
+    if "\\" in text:
+        text = _ESCAPE.sub(lambda match: _ESCAPES[match[1]], text)
+    return text.replace("\0", "\ufffd") if "\0" in text else text
+
+
+def _check_exemplar(text: bytes) -> None:
+    """An exemplar (labels, value, stamp) is checked and left out: the store has no place for it."""
+    opening = _OPEN.match(text)
+    if opening is None:
+        raise BadLine(SYNTAX)
+    _, end = _labels(text, opening.end())
+    rest = _EXEMPLAR_END.fullmatch(text, end)
+    if rest is None:
+        raise BadLine(SYNTAX)
+    parse_number(rest[1])
+    if rest[2] is not None and not _NUMBER.fullmatch(rest[2]):
+        raise BadLine(SYNTAX)

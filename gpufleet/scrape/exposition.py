@@ -1,0 +1,321 @@
+"""Reads one scraped body: Prometheus text or OpenMetrics to refs and values.
+
+Three ways through, one result. A body laid out like the last one is cut at the places known from it. Any other body
+goes line by line: the text before the value is looked up in the cache, and what the cache does not know takes the careful
+path. A bad line costs one line; a body that is no exposition costs the scrape.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from itertools import compress
+
+import numpy as np
+import numpy.typing as npt
+
+from gpufleet.catalogue import meaning
+from gpufleet.scrape import careful
+from gpufleet.scrape.careful import parse_series
+from gpufleet.scrape.series_cache import SeriesCache
+
+__all__ = ["ExpositionError", "Parsed", "SeriesCache", "Stamped", "parse_series", "read"]
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+ACCEPT_OLDER_SECONDS = 300.0
+ACCEPT_AHEAD_SECONDS = 60.0
+SHOWN_CHARACTERS = 200
+JUDGED_EVERY = 1_000
+NOT_AN_EXPOSITION = "not an exposition"
+TOO_MANY_SAMPLES = "too many samples"
+
+_READABLE = frozenset({careful.TOO_OLD, careful.TOO_FAR_AHEAD, careful.DUPLICATE})
+_HASH = ord("#")
+_PLAIN_NUMBER = b"0123456789+-.eE"
+_PLAIN_TAIL = b"0123456789+-.eEnNaAiIfFtTyY"
+_LETTERS = re.compile(rb"[+-]?(?:nan|inf|infinity)", re.IGNORECASE)
+_TYPE = re.compile(rb"^[ \t]*#[ \t]+TYPE[ \t]+([^ \t]+)[ \t]+([a-z]+)[ \t\r]*$", re.MULTILINE)
+_START = re.compile(rb"[a-zA-Z_:][a-zA-Z0-9_:]*")
+
+
+class ExpositionError(Exception):
+    """The whole body is refused. `reason` is the typed reason of the scrape, `detail` says more."""
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        super().__init__(f"{reason}: {detail}" if detail else reason)
+        self.reason = reason
+        self.detail = detail
+
+
+@dataclass(frozen=True, slots=True)
+class Stamped:
+    """A sample that came with its own time, in Unix seconds."""
+
+    ref: int
+    value: float
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """What a body holds.
+
+    `refs` and `values` are one entry per series: its newest sample, raw, NaN and infinities kept. They are read-only,
+    and `refs` is the very same array while the body's layout stays the same. `stamped` holds every sample that came
+    with a time. `accepted` and `rejected` count lines; `reasons` counts the rejected ones by word, `duplicates` is one
+    of them. `first_bad_line` is (number from 1, text cut to 200 characters, reason). `new_refs` are refs whose series
+    is new to the cache, `gone_refs` those that the cache let go.
+    """
+
+    refs: IntArray
+    values: FloatArray
+    accepted: int
+    rejected: int
+    reasons: dict[str, int]
+    first_bad_line: tuple[int, str, str] | None
+    duplicates: int
+    stamped: list[Stamped]
+    new_refs: list[int]
+    gone_refs: list[int]
+
+
+@dataclass(slots=True)
+class _Layout:
+    """Where the samples of the last body stood. A body that fits it needs no look at a label."""
+
+    lines: int
+    is_sample: list[bool]
+    is_other: list[bool]
+    others: list[bytes]
+    prefixes: list[bytes]
+    fixed_bytes: int
+    room: int
+    refs: IntArray
+    rejected: int
+    reasons: dict[str, int]
+    first_bad_line: tuple[int, str, str] | None
+
+
+def read(body: bytes, cache: SeriesCache, *, scraped_at: float, max_samples: int) -> Parsed:
+    """Every sample of `body`, scraped at `scraped_at` (Unix seconds).
+
+    Raises ExpositionError: "not an exposition" or "too many samples".
+    """
+    lines = body.split(b"\n")
+    layout = cache.layout
+    if isinstance(layout, _Layout) and len(layout.refs) <= max_samples:
+        values = _fit(body, lines, layout)
+        if values is not None:
+            return _parsed_again(layout, values)
+    reading = _Reading(cache, scraped_at, max_samples, _is_openmetrics(body))
+    return reading.read(body, lines)
+
+
+def _fit(body: bytes, lines: list[bytes], layout: _Layout) -> FloatArray | None:
+    """The values of a body that is laid out like the last one; None when it is not."""
+    if len(lines) != layout.lines or list(compress(lines, layout.is_other)) != layout.others:
+        return None
+    tails = list(map(bytes.removeprefix, compress(lines, layout.is_sample), layout.prefixes))
+    # removeprefix leaves a line without the prefix whole, so the lengths tell whether all of them had it.
+    tail_bytes = sum(map(len, tails))
+    if tail_bytes != len(body) - layout.fixed_bytes:
+        return None
+    if tail_bytes > layout.room and max(map(len, tails)) > layout.room:
+        return None
+    joined = b"".join(tails)
+    letters = joined.translate(None, _PLAIN_NUMBER)
+    if letters and letters.translate(None, _PLAIN_TAIL):
+        return None
+    try:
+        values = np.array(list(map(float, tails)), dtype=np.float64)
+    except ValueError:
+        return None
+    if np.isinf(values).any() and not _infinities_are_spelt(tails, values):
+        return None
+    values.flags.writeable = False
+    return values
+
+
+def _infinities_are_spelt(tails: list[bytes], values: FloatArray) -> bool:
+    """False when a number overflowed into infinity."""
+    return all(_LETTERS.fullmatch(tails[index]) for index in np.flatnonzero(np.isinf(values)))
+
+
+def _parsed_again(layout: _Layout, values: FloatArray) -> Parsed:
+    return Parsed(
+        refs=layout.refs,
+        values=values,
+        accepted=len(values),
+        rejected=layout.rejected,
+        reasons=dict(layout.reasons),
+        first_bad_line=layout.first_bad_line,
+        duplicates=0,
+        stamped=[],
+        new_refs=[],
+        gone_refs=[],
+    )
+
+
+def _is_openmetrics(body: bytes) -> bool:
+    """OpenMetrics ends with its own mark; only there are stamps in seconds."""
+    return body[-64:].rstrip(b" \t\r\n").endswith(b"# EOF")
+
+
+@dataclass(slots=True)
+class _Reading:
+    """One body, line by line."""
+
+    cache: SeriesCache
+    scraped_at: float
+    max_samples: int
+    openmetrics: bool
+    accepted: int = 0
+    latest: dict[int, tuple[float, float]] = field(default_factory=dict)
+    plain: set[int] = field(default_factory=set)
+    stamped: dict[tuple[int, float], float] = field(default_factory=dict)
+    new_refs: list[int] = field(default_factory=list)
+    reasons: dict[str, int] = field(default_factory=dict)
+    first_bad_line: tuple[int, str, str] | None = None
+    known_names: bool = False
+    prefixes: list[bytes] = field(default_factory=list)
+    is_sample: list[bool] = field(default_factory=list)
+
+    def read(self, body: bytes, lines: list[bytes]) -> Parsed:
+        if isinstance(self.cache.layout, _Layout):
+            self.cache.touch(self.cache.layout.refs.tolist())
+            self.cache.layout = None
+        self.cache.begin()
+        for index, line in enumerate(lines):
+            text = line.strip(careful.BLANKS)
+            if not text or text[0] == _HASH:
+                self.is_sample.append(False)
+                continue
+            self.is_sample.append(self._take(index, line, text))
+        self._judge()
+        return self._finish(body, lines)
+
+    def _take(self, index: int, line: bytes, text: bytes) -> bool:
+        """Take one line; True when the next body may be cut at the same place."""
+        try:
+            ref, value, at, tail_at = self._sample(text)
+            self._keep(ref, value, at)
+        except careful.BadLine as error:
+            self._reject(index, line, text, error.reason)
+            return False
+        if at is not None or tail_at == 0:
+            return False
+        self.prefixes.append(line[: line.index(text) + tail_at])
+        return True
+
+    def _sample(self, text: bytes) -> tuple[int, float, float | None, int]:
+        """Ref, value, stamp, and where the value begins in `text` (0: not at a place to remember)."""
+        head, _, tail = text.rpartition(b" ")
+        ref = self.cache.lookup(head)
+        if ref is not None and not tail.translate(None, _PLAIN_NUMBER) and len(text) <= careful.MAX_LINE_BYTES:
+            return ref, careful.parse_number(tail), None, len(head) + 1
+        sample = careful.parse_line(text, self.openmetrics)
+        ref = self.cache.lookup(sample.raw)
+        if ref is None:
+            ref, new = self.cache.learn(sample.raw)
+            if new:
+                self.new_refs.append(ref)
+        rest = text[len(sample.raw) :].lstrip(careful.BLANKS)
+        is_single = not rest.translate(None, _PLAIN_TAIL)
+        return ref, sample.value, sample.at, len(text) - len(rest) if is_single else 0
+
+    def _keep(self, ref: int, value: float, at: float | None) -> None:
+        if at is None:
+            if ref in self.plain:
+                raise careful.BadLine(careful.DUPLICATE)
+            self.plain.add(ref)
+        else:
+            self._check_stamp(ref, at)
+            self.stamped[ref, at] = value
+        moment = self.scraped_at if at is None else at
+        newest = self.latest.get(ref)
+        if newest is None or moment > newest[0]:
+            self.latest[ref] = (moment, value)
+        self.accepted += 1
+        if self.accepted > self.max_samples:
+            raise ExpositionError(TOO_MANY_SAMPLES, f"more than {self.max_samples}")
+
+    def _check_stamp(self, ref: int, at: float) -> None:
+        if at < self.scraped_at - ACCEPT_OLDER_SECONDS:
+            raise careful.BadLine(careful.TOO_OLD)
+        # Written so that a stamp that is no number is refused too.
+        if not at <= self.scraped_at + ACCEPT_AHEAD_SECONDS:
+            raise careful.BadLine(careful.TOO_FAR_AHEAD)
+        if (ref, at) in self.stamped:
+            raise careful.BadLine(careful.DUPLICATE)
+
+    def _reject(self, index: int, line: bytes, text: bytes, reason: str) -> None:
+        self.reasons[reason] = self.reasons.get(reason, 0) + 1
+        if self.first_bad_line is None:
+            shown = text[: 4 * SHOWN_CHARACTERS].decode(errors="replace")[:SHOWN_CHARACTERS]
+            self.first_bad_line = (index + 1, shown, reason)
+        if not self.known_names:
+            start = _START.match(text)
+            self.known_names = start is not None and meaning.is_known(start[0].decode())
+        if sum(self.reasons.values()) % JUDGED_EVERY == 0:
+            self._judge()
+
+    def _judge(self) -> None:
+        """A page of something else may hold lines that parse: refuse it unless it speaks of something known."""
+        unreadable = sum(count for reason, count in self.reasons.items() if reason not in _READABLE)
+        if unreadable <= self.accepted or self.known_names:
+            return
+        if any(meaning.is_known(self.cache.series(ref)[0]) for ref in self.latest):
+            return
+        raise ExpositionError(NOT_AN_EXPOSITION, f"{unreadable} of {unreadable + self.accepted} lines do not parse")
+
+    def _finish(self, body: bytes, lines: list[bytes]) -> Parsed:
+        if self.new_refs:
+            self.cache.declare(self.new_refs, _types(body))
+        self.cache.touch(self.latest)
+        gone = self.cache.let_go()
+        refs = np.fromiter(self.latest, dtype=np.int64, count=len(self.latest))
+        values = np.fromiter((value for _, value in self.latest.values()), dtype=np.float64, count=len(self.latest))
+        refs.flags.writeable = values.flags.writeable = False
+        duplicates = self.reasons.get(careful.DUPLICATE, 0)
+        if len(self.prefixes) == self.accepted and not duplicates:
+            self.cache.layout = self._layout(body, lines, refs)
+        return Parsed(
+            refs=refs,
+            values=values,
+            accepted=self.accepted,
+            rejected=sum(self.reasons.values()),
+            reasons=self.reasons,
+            first_bad_line=self.first_bad_line,
+            duplicates=duplicates,
+            stamped=[Stamped(ref, value, at) for (ref, at), value in self.stamped.items()],
+            new_refs=self.new_refs,
+            gone_refs=gone,
+        )
+
+    def _layout(self, body: bytes, lines: list[bytes], refs: IntArray) -> _Layout:
+        is_other = [not is_sample for is_sample in self.is_sample]
+        others = list(compress(lines, is_other))
+        fixed = len(lines) - 1 + sum(map(len, others)) + sum(map(len, self.prefixes))
+        return _Layout(
+            lines=len(lines),
+            is_sample=self.is_sample,
+            is_other=is_other,
+            others=others,
+            prefixes=self.prefixes,
+            fixed_bytes=fixed,
+            room=careful.MAX_LINE_BYTES - max(map(len, self.prefixes), default=0),
+            refs=refs,
+            rejected=sum(self.reasons.values()),
+            reasons=self.reasons,
+            first_bad_line=self.first_bad_line,
+        )
+
+
+def _types(body: bytes) -> dict[str, str]:
+    """Names and kinds of the TYPE lines; of repeated ones the first."""
+    types: dict[str, str] = {}
+    for name, kind in _TYPE.findall(body):
+        types.setdefault(name.decode(errors="replace"), kind.decode())
+    return types
