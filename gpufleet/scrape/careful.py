@@ -47,6 +47,8 @@ class Sample:
     """One good line. `raw` is the text of the series as sent, `at` the explicit stamp in Unix seconds, if any."""
 
     raw: bytes
+    name: str
+    labels: dict[str, str]
     value: float
     at: float | None
 
@@ -66,11 +68,11 @@ def parse_line(line: bytes, openmetrics: bool) -> Sample:
     """The sample of `line` (no comment, blanks around it already gone). Raises BadLine."""
     if len(line) > MAX_LINE_BYTES:
         raise BadLine(TOO_LONG)
-    _, _, end = _series(line)
-    value, at = parse_tail(line[end:], openmetrics)
-    if line[end - 1 : end] != b"}" and line[end : end + 1] not in (b" ", b"\t"):
+    name, labels, end = _series(line)
+    if line[end - 1 : end] != b"}" and line[end : end + 1] not in (b" ", b"\t", b""):
         raise BadLine(SYNTAX)
-    return Sample(line[:end], value, at)
+    value, at = parse_tail(line[end:], openmetrics)
+    return Sample(line[:end], name, labels, value, at)
 
 
 def parse_tail(tail: bytes, openmetrics: bool) -> tuple[float, float | None]:
@@ -148,7 +150,7 @@ def _labels(text: bytes, start: int) -> tuple[dict[str, str], int]:
         if match is None:
             raise BadLine(SYNTAX)
         key = match[1].decode() if match[1] is not None else _decode(match[2])
-        if not key or key in labels:
+        if not key or key == "__name__" or key in labels:
             raise BadLine(SYNTAX)
         count += 1
         if count > MAX_LABELS:

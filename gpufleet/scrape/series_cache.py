@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from gpufleet.scrape import careful
-
 DEFAULT_LIMIT = 20_000
 DEFAULT_LIMIT_BYTES = 16 * 1024 * 1024
 
@@ -67,9 +65,8 @@ class SeriesCache:
         """A new body begins."""
         self._generation += 1
 
-    def learn(self, raw: bytes) -> tuple[int, bool]:
-        """Ref of a text not seen before, and whether its series is new too. Raises careful.BadLine."""
-        name, labels = careful.parse_series(raw)
+    def learn(self, raw: bytes, name: str, labels: dict[str, str]) -> tuple[int, bool]:
+        """Ref of a text not seen before, and whether its series is new too."""
         identity = (name, tuple(sorted(labels.items())))
         ref = self._by_identity.get(identity)
         new = ref is None
