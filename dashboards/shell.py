@@ -48,6 +48,11 @@ def pages() -> tuple[Page, ...]:
     return tuple(found)
 
 
+def page_address(name: str) -> str:
+    """The address of a page of the bar; the fleet's when this installation has no such page."""
+    return next((page.url for page in pages() if page.name == name), "/")
+
+
 class Shell:
     """Read by templates as `shell`. Each part is asked of the database only when a template uses it, and once."""
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from datetime import datetime
 
 from django import template
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from dashboards.addresses import gpu_address, incident_address, node_address
 from gpufleet.core.times import rfc3339
 
 register = template.Library()
 
-STATES = ("healthy", "degraded", "failed", "unknown", "maintenance", "out_of_service")
 STATE_GLYPH = {
     "healthy": ("ok", "c-ok"),
     "degraded": ("risk", "c-risk"),
@@ -30,6 +30,20 @@ STATE_CLASS = {
     "out_of_service": "out",
 }
 SEVERITY_GLYPH = {"critical": ("crit", "c-fail"), "warning": ("risk", "c-risk"), "info": ("min", "t2")}
+BAR_STATES = ("healthy", "degraded", "failed", "unknown", "maintenance")
+BAR_FILL = {
+    "healthy": "f-ok",
+    "degraded": "f-risk",
+    "failed": "f-fail",
+    "unknown": "hx-n",
+    "maintenance": "f-maint",
+}
+REASON_WORDS = {
+    "never_judged": "not judged yet",
+    "not_judged_lately": "no verdict lately",
+    "no_data_yet": "no data yet",
+    "data_too_old": "the data is too old",
+}
 AGE_UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 
 
@@ -96,3 +110,60 @@ def iso(instant: datetime) -> str:
 @register.filter
 def thousands(number: int) -> str:
     return f"{number:,}"
+
+
+@register.filter
+def node_url(name: str) -> str:
+    return node_address(name)
+
+
+@register.filter
+def gpu_url(uuid: str) -> str:
+    return gpu_address(uuid)
+
+
+@register.filter
+def incident_url(incident_id: int) -> str:
+    return incident_address(incident_id)
+
+
+@register.simple_tag(takes_context=True)
+def query(context: template.Context, **changes: object) -> SafeString:
+    """The page's own address with parameters changed; None takes one away. The time range and filters are kept."""
+    request = context["request"]
+    kept = request.GET.copy()
+    for name, value in changes.items():
+        if value is None:
+            kept.pop(name, None)
+        else:
+            kept[name] = str(value)
+    encoded = kept.urlencode()
+    return format_html("{}{}", request.path, f"?{encoded}" if encoded else "")
+
+
+@register.simple_tag
+def proportion(states: dict[str, int], total: int) -> SafeString:
+    """The bars of a proportion bar, `total` units wide; a state that exists keeps at least a hundredth of the width."""
+    shown = [state for state in BAR_STATES if states[state]]
+    least, gap = total / 100, total / 250
+    room = total - gap * max(0, len(shown) - 1)
+    widths = [max(least, states[state] / max(1, total) * room) for state in shown]
+    excess = sum(widths) - room
+    if widths and excess > 0:
+        widths[widths.index(max(widths))] -= excess
+    x, parts = 0.0, []
+    for state, width in zip(shown, widths, strict=True):
+        parts.append((BAR_FILL[state], round(x, 2), round(width, 2)))
+        x += width + gap
+    return format_html_join("", '<rect class="{}" x="{}" width="{}" height="4"/>', parts)
+
+
+@register.filter
+def tenth(number: float) -> float:
+    return round(number / 10, 2)
+
+
+@register.filter
+def reason_words(reason: str) -> str:
+    """A reason of the ledger or of ours as words; an incident's own text stays as it is."""
+    return REASON_WORDS.get(reason, reason.replace("_", " "))

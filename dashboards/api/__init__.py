@@ -1,0 +1,1 @@
+"""The JSON API under /api/v1/. Fields may be added; none is renamed or dropped."""

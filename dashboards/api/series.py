@@ -1,0 +1,132 @@
+"""GET /series: one metric over time."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime, timedelta
+from typing import Any
+
+import numpy as np
+from django.http import HttpRequest, HttpResponse
+from gpufleet.store.queries import RangeResult, read_range
+from ninja import Query, Router, Schema
+
+from dashboards.api import schemas
+from dashboards.api.access import needs
+from dashboards.api.fleet import answer
+from dashboards.api.parameters import cluster_named, instant, node_named
+from dashboards.api.problems import Problem, invalid
+from gpufleet.catalogue.metrics import METRICS
+from gpufleet.core.times import utc_now
+from gpufleet.fleet.models import Cluster, Gpu, Node, Placement
+from gpufleet.store.models import Series
+
+router = Router(tags=["series"])
+MAX_POINTS = 11_000
+MAX_VALUES = 5_000_000
+STEPS = (15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 86400)
+POINTS = 360
+
+
+class Parameters(Schema):
+    metric: str
+    node: str | None = None
+    gpu_uuid: str | None = None
+    start: str | None = None
+    end: str | None = None
+    step: float | None = None
+    cluster: str | None = None
+
+
+@router.get(
+    "/series", response={200: schemas.SeriesOut, 404: schemas.ProblemOut, 422: schemas.ProblemOut}, auth=needs("read"),
+    summary="One metric over time, by node or GPU; the mean of each step, null where there was no value",
+)  # fmt: skip
+def series(request: HttpRequest, parameters: Query[Parameters]) -> HttpResponse:
+    cluster = cluster_named(parameters.cluster)
+    start, end, step = _span(parameters, utc_now())
+    gpu_ids, node_ids = _subjects(parameters, cluster)
+    found = read_range(
+        parameters.metric, start=start.timestamp(), end=end.timestamp(), step=step, gpu_ids=gpu_ids, node_ids=node_ids
+    )
+    if not found.rows:
+        _check_known(parameters.metric, cluster)
+    if len(found.times) * len(found.rows) > MAX_VALUES:
+        raise invalid(
+            "step", f"that is more than {MAX_VALUES:,} values: ask for a shorter time, a longer step or one node"
+        )
+    return answer(
+        {"metric": parameters.metric, "unit": _unit(parameters.metric), "times": found.times, "series": _rows(found)}
+    )
+
+
+def _span(parameters: Parameters, now: datetime) -> tuple[datetime, datetime, float]:
+    end = instant("end", parameters.end) or now
+    start = instant("start", parameters.start) or end - timedelta(hours=1)
+    seconds = (end - start).total_seconds()
+    if seconds <= 0:
+        raise invalid("start", "start has to lie before end")
+    step = parameters.step if parameters.step is not None else _default_step(seconds)
+    if not math.isfinite(step) or step < 1:
+        raise invalid("step", "step is a number of seconds, 1 or more")
+    if seconds / step > MAX_POINTS:
+        raise invalid(
+            "step",
+            f"that is more than {MAX_POINTS:,} points a series: use a step of {math.ceil(seconds / MAX_POINTS)} s or more",
+        )
+    return start, end, step
+
+
+def _default_step(seconds: float) -> float:
+    return float(next((step for step in STEPS if seconds / step <= POINTS), STEPS[-1]))
+
+
+def _subjects(parameters: Parameters, cluster: Cluster) -> tuple[list[int] | None, list[int] | None]:
+    """(GPU keys, node keys) that the caller asked for; without either, the cluster's nodes."""
+    if parameters.gpu_uuid:
+        gpu = Gpu.objects.filter(cluster_id=cluster.pk, uuid=parameters.gpu_uuid).first()
+        if gpu is None:
+            raise Problem(
+                404, f"There is no GPU {parameters.gpu_uuid!r} in cluster {cluster.name!r}.", field="gpu_uuid"
+            )
+        return [gpu.pk], None
+    if parameters.node:
+        return None, [node_named(parameters.node, cluster).pk]
+    return None, list(Node.objects.filter(cluster_id=cluster.pk).values_list("pk", flat=True))
+
+
+def _check_known(metric: str, cluster: Cluster) -> None:
+    if metric not in METRICS and not Series.objects.filter(target__cluster_id=cluster.pk, metric=metric).exists():
+        raise invalid("metric", f"there is no metric {metric!r}; GET /api/v1/fleet lists those of the GPUs")
+
+
+def _unit(metric: str) -> str:
+    known = METRICS.get(metric)
+    if known is not None:
+        return known.unit
+    return Series.objects.filter(metric=metric).values_list("unit", flat=True).first() or ""
+
+
+def _rows(found: RangeResult) -> list[dict[str, Any]]:
+    nodes = dict(Node.objects.filter(pk__in={row.node_id for row in found.rows}).values_list("pk", "name"))
+    gpu_ids = {row.gpu_id for row in found.rows if row.gpu_id is not None}
+    uuids = dict(Gpu.objects.filter(pk__in=gpu_ids).values_list("pk", "uuid"))
+    slots = dict(Placement.objects.filter(gpu_id__in=gpu_ids).order_by("starts_at").values_list("gpu_id", "slot"))
+    return [
+        {
+            "node": nodes.get(row.node_id, ""),
+            "gpu_uuid": uuids.get(row.gpu_id) if row.gpu_id is not None else None,
+            "slot": slots.get(row.gpu_id) if row.gpu_id is not None else None,
+            "labels": row.labels,
+            "values": _json_values(row.mean),
+        }
+        for row in found.rows
+    ]
+
+
+def _json_values(values: Any) -> Any:
+    """Seven significant digits: rounding is worth more bytes than any encoding. NaN becomes null in orjson."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        digits = 6 - np.floor(np.log10(np.abs(values)))
+        factor = 10.0 ** np.where(np.isfinite(digits), digits, 0)
+        return np.where(np.isfinite(digits), np.rint(values * factor) / factor, values)
