@@ -12,22 +12,18 @@ import json
 import os
 import secrets
 import sys
-import time
-import urllib.error
-import urllib.request
 from pathlib import Path
-from typing import Any
 
 import django
 import psycopg
 from psycopg import sql
 
+from gpufleet.stack import simulated_targets
 from gpufleet.stack.folder import write_secret
 from gpufleet.stack.layout import MIGRATED
 from gpufleet.stack.problems import StackError
 
 ROLES = ("viewer", "responder", "manager", "admin")
-TARGETS_WAIT_SECONDS = 30.0
 
 
 def main() -> int:
@@ -44,12 +40,16 @@ def main() -> int:
         django.setup()
         _migrate()
         print(MIGRATED, flush=True)
-        make_people(options.data)
-        make_token(options.data)
-        targets = options.targets or (fetch_targets(options.targets_url, options.data) if options.targets_url else None)
+        targets = options.targets or (
+            simulated_targets.fetch(options.targets_url, options.data / "simulator-targets.json")
+            if options.targets_url
+            else None
+        )
         if targets is not None:
             _import_targets(targets)
         _ask_for_a_cycle()
+        make_people(options.data)
+        make_token(options.data)
     except StackError as error:
         print(error, flush=True)
         return 1
@@ -100,20 +100,6 @@ def make_token(data: Path) -> None:
     if not lines:
         raise StackError("create_token printed no token.")
     write_secret(path, lines[-1].split()[-1] + "\n")
-
-
-def fetch_targets(url: str, data: Path) -> Path:
-    """The simulator's own list, kept in the data folder. Waits until the simulator answers."""
-    until = time.monotonic() + TARGETS_WAIT_SECONDS
-    while True:
-        try:
-            with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310 - the address is our own
-                found: list[dict[str, Any]] = json.load(answer)
-            return write_secret(data / "simulator-targets.json", json.dumps(found) + "\n")
-        except (urllib.error.URLError, OSError, ValueError) as error:
-            if time.monotonic() > until:
-                raise StackError(f"The simulated fleet does not answer at {url} ({error}).") from error
-            time.sleep(0.1)
 
 
 def _migrate() -> None:
