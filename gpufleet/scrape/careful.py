@@ -24,14 +24,15 @@ _NAME = re.compile(rb"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _LABEL = re.compile(rb"[ \t]*(?:([a-zA-Z_][a-zA-Z0-9_]*)|" + _QUOTED + rb")[ \t]*=[ \t]*" + _QUOTED + rb"[ \t]*([,}])")
 _QUOTED_NAME = re.compile(rb"[ \t]*" + _QUOTED + rb"[ \t]*([,}])")
 _END = re.compile(rb"[ \t]*\}")
+_CLOSED = re.compile(rb"\}")
 _OPEN = re.compile(rb"[ \t]*\{")
 _ESCAPE = re.compile(r'\\([\\"n])')
 _ESCAPES = {"\\": "\\", '"': '"', "n": "\n"}
 _NUMBER = re.compile(rb"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _NOT_FINITE = re.compile(rb"[+-]?(?:nan|inf|infinity)", re.IGNORECASE)
 _MILLISECONDS = re.compile(rb"-?[0-9]{1,18}")
-_TAIL = re.compile(rb"[ \t]*([^ \t#]+)(?:[ \t]+([^ \t#]+))?(?:[ \t]+#[ \t]*(.*))?")
-_EXEMPLAR_END = re.compile(rb"[ \t]*([^ \t]+)(?:[ \t]+([^ \t]+))?")
+_TAIL = re.compile(rb"[ \t]*([^ \t#]+)(?:[ \t]+([^ \t#]+))?(?:[ \t]+#[ \t]+(.*))?")
+_EXEMPLAR_END = re.compile(rb"[ \t]+([^ \t]+)(?:[ \t]+([^ \t]+))?")
 
 
 class BadLine(ValueError):
@@ -109,56 +110,59 @@ def _stamp(text: bytes, openmetrics: bool) -> float:
 
 
 def _series(text: bytes) -> tuple[str, dict[str, str], int]:
-    """Name, labels and the offset after them."""
+    """Name, labels and the offset after them. A quoted name stands among the labels."""
     match = _NAME.match(text)
     name = match[0].decode() if match else ""
     if len(name) > MAX_NAME_BYTES:
         raise BadLine(TOO_LONG)
     end = match.end() if match else 0
     opening = _OPEN.match(text, end)
-    if opening is None:
-        if not name:
+    labels: dict[str, str] = {}
+    if opening is not None:
+        quoted, labels, end = _braces(text, opening.end())
+        if name and quoted:
             raise BadLine(SYNTAX)
-        return name, {}, end
-    start = opening.end()
+        name = name or quoted
     if not name:
-        name, start, closed = _quoted_name(text, start)
-        if closed:
-            return name, {}, start
-    labels, end = _labels(text, start)
+        raise BadLine(SYNTAX)
     return name, labels, end
 
 
-def _quoted_name(text: bytes, start: int) -> tuple[str, int, bool]:
-    match = _QUOTED_NAME.match(text, start)
-    if match is None:
-        raise BadLine(SYNTAX)
-    name = _decode(match[1])
-    if not name or len(match[1]) > MAX_NAME_BYTES:
-        raise BadLine(SYNTAX if not name else TOO_LONG)
-    return name, match.end(), match[2] == b"}"
-
-
-def _labels(text: bytes, start: int) -> tuple[dict[str, str], int]:
+def _braces(text: bytes, start: int) -> tuple[str, dict[str, str], int]:
+    """The quoted name, if any, the labels that are not empty, and the offset after the closing brace."""
+    name = ""
     labels: dict[str, str] = {}
-    count = 0
-    while True:
-        end = _END.match(text, start)
-        if end is not None:
-            return {key: value for key, value in labels.items() if value}, end.end()
+    end = _END.match(text, start)
+    while end is None:
         match = _LABEL.match(text, start)
-        if match is None:
-            raise BadLine(SYNTAX)
-        key = match[1].decode() if match[1] is not None else _decode(match[2])
-        if not key or key == "__name__" or key in labels:
-            raise BadLine(SYNTAX)
-        count += 1
-        if count > MAX_LABELS:
-            raise BadLine(TOO_MANY_LABELS)
-        labels[key] = _decode(match[3])
-        if match[4] == b"}":
-            return {key: value for key, value in labels.items() if value}, match.end()
+        if match is not None:
+            _add_label(labels, match)
+        else:
+            match = _QUOTED_NAME.match(text, start)
+            if match is None or name:
+                raise BadLine(SYNTAX)
+            name = _quoted_name(match[1])
         start = match.end()
+        end = _CLOSED.match(text, start - 1) or _END.match(text, start)
+    return name, {key: value for key, value in labels.items() if value}, end.end()
+
+
+def _add_label(labels: dict[str, str], match: re.Match[bytes]) -> None:
+    key = match[1].decode() if match[1] is not None else _decode(match[2])
+    if not key or key == "__name__" or key in labels:
+        raise BadLine(SYNTAX)
+    if len(labels) == MAX_LABELS:
+        raise BadLine(TOO_MANY_LABELS)
+    labels[key] = _decode(match[3])
+
+
+def _quoted_name(quoted: bytes) -> str:
+    name = _decode(quoted)
+    if not name:
+        raise BadLine(SYNTAX)
+    if len(quoted) > MAX_NAME_BYTES:
+        raise BadLine(TOO_LONG)
+    return name
 
 
 def _decode(quoted: bytes) -> str:
@@ -180,7 +184,9 @@ def _check_exemplar(text: bytes) -> None:
     opening = _OPEN.match(text)
     if opening is None:
         raise BadLine(SYNTAX)
-    _, end = _labels(text, opening.end())
+    name, _, end = _braces(text, opening.end())
+    if name:
+        raise BadLine(SYNTAX)
     rest = _EXEMPLAR_END.fullmatch(text, end)
     if rest is None:
         raise BadLine(SYNTAX)

@@ -1,0 +1,72 @@
+"""The cache of one target stays bounded however its labels change, and tells what it let go."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpufleet.scrape.exposition import SeriesCache, read
+
+
+def scrape(cache: SeriesCache, body: bytes) -> tuple[list[int], list[int], list[int]]:
+    parsed = read(body, cache, scraped_at=1e9, max_samples=10_000)
+    return parsed.refs.tolist(), parsed.new_refs, parsed.gone_refs
+
+
+def pods(number: int, gpus: int = 8) -> bytes:
+    return b"".join(b'busy{gpu="%d",pod="train-%d"} 1\n' % (gpu, number) for gpu in range(gpus))
+
+
+def test_ten_thousand_pods_leave_a_small_cache() -> None:
+    cache = SeriesCache(limit=100)
+    known: dict[int, tuple[str, dict[str, str]]] = {}
+    for number in range(10_000 // 8):
+        refs, new, gone = scrape(cache, pods(number))
+        for ref in gone:
+            del known[ref]
+        for ref in new:
+            known[ref] = cache.series(ref)
+        assert len(cache) <= 100
+        assert max(refs) < 200
+        assert all(known[ref] == cache.series(ref) for ref in refs)
+        assert {known[ref][1]["pod"] for ref in refs} == {f"train-{number}"}
+        assert len(known) == len(cache)
+
+
+def test_what_the_newest_body_holds_is_never_let_go() -> None:
+    cache = SeriesCache(limit=4)
+    refs, _, gone = scrape(cache, pods(1))
+    assert (len(refs), gone) == (8, [])
+    refs, new, gone = scrape(cache, pods(2))
+    assert len(refs) == len(new) == len(gone) == 8
+    assert len(cache) == 8
+
+
+def test_the_series_longest_unseen_goes_first() -> None:
+    cache = SeriesCache(limit=3)
+    (a,), _, _ = scrape(cache, b"a 1\n")
+    (b,), _, _ = scrape(cache, b"b 1\n")
+    scrape(cache, b"a 2\n")
+    scrape(cache, b"a 3\n")  # through the remembered layout: this is a sight of `a` too
+    _, _, gone = scrape(cache, b"c 1\nd 1\n")
+    assert gone == [b]
+    assert cache.series(a) == ("a", {})
+
+
+def test_text_is_bounded_too() -> None:
+    cache = SeriesCache(limit_bytes=10_000)
+    for number in range(200):
+        scrape(cache, b'a{text="%b"} 1\n' % (b"%03d" % number * 100))
+        assert cache.raw_bytes <= 10_000
+
+
+def test_spellings_of_one_series_share_a_ref_and_go_together() -> None:
+    cache = SeriesCache(limit=2)
+    (first,), new, _ = scrape(cache, b'a{x="1",y="2"} 1\n')
+    (second,), none, _ = scrape(cache, b'a{y="2",x="1"} 1\n')
+    assert first == second
+    assert (new, none) == ([first], [])
+    _, _, gone = scrape(cache, b"b 1\nc 1\n")
+    assert gone == [first]
+    with pytest.raises(KeyError):
+        cache.series(first)
+    assert cache.raw_bytes == 2
