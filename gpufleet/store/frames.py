@@ -15,7 +15,8 @@ IntArray = npt.NDArray[np.int64]
 class Frame:
     """One scrape. `values` are raw, float64, in the order of the layout; None when the scrape failed.
 
-    `scraped_at` is the start of the scrape in Unix seconds, `reason` empty for a good scrape.
+    `scraped_at` is the start of the scrape in Unix seconds, kept to the microsecond; `reason` is empty for a good
+    scrape.
     """
 
     target_id: int
@@ -29,6 +30,10 @@ class Frame:
     missing: int
     layout_id: int | None
     values: FloatArray | None
+
+    @property
+    def ok(self) -> bool:
+        return not self.reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +50,7 @@ class SeriesSpec:
     low: float | None
     high: float | None
     sentinels: str
+
+
+class StoreError(ValueError):
+    """What was handed to the store cannot be kept or read; the message says why."""

@@ -1,0 +1,37 @@
+"""The values of one frame as bytes, bit for bit: a version byte, then the body. See docs/adr/0003."""
+
+from __future__ import annotations
+
+import numpy as np
+from pcodec import ChunkConfig
+from pcodec.standalone import simple_compress, simple_decompress
+
+from gpufleet.store.frames import FloatArray, StoreError
+
+RAW = 0
+PCO = 1
+MAX_VALUES = 1_000_000
+# The level that costs least: higher ones take more CPU and save nothing on a few hundred values.
+_CONFIG = ChunkConfig(compression_level=4, enable_8_bit=False)
+
+
+def encode(values: FloatArray) -> bytes:
+    """Bytes of a one-dimensional float64 array. Raises StoreError when it has another shape or is too long."""
+    array = np.ascontiguousarray(values, dtype=np.float64)
+    if array.ndim != 1 or array.size > MAX_VALUES:
+        raise StoreError(f"a frame holds up to {MAX_VALUES} values in one dimension, not {array.shape}")
+    packed: bytes = simple_compress(array, _CONFIG) if array.size else b""
+    raw = array.astype("<f8", copy=False).tobytes()
+    return bytes((PCO,)) + packed if packed and len(packed) < len(raw) else bytes((RAW,)) + raw
+
+
+def decode(blob: bytes) -> FloatArray:
+    """The array that `encode` was given. Raises StoreError for a version that this code does not know."""
+    if not blob:
+        raise StoreError("an empty blob is no frame")
+    version, body = blob[0], bytes(blob[1:])
+    if version == PCO:
+        return np.asarray(simple_decompress(body), dtype=np.float64)
+    if version == RAW:
+        return np.frombuffer(body, dtype="<f8").astype(np.float64)
+    raise StoreError(f"a frame of version {version}: written by a newer gpufleet")

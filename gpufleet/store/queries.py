@@ -1,0 +1,182 @@
+"""Reads. Instants are Unix seconds (float64) in and out; values of frames are raw, those of ranges canonical."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from django.conf import settings
+from django.db import connection
+
+from gpufleet.core.times import from_unix
+from gpufleet.store.codec import decode
+from gpufleet.store.frames import FloatArray, Frame
+from gpufleet.store.layouts import LayoutTable, layout_tables
+from gpufleet.store.partitions import LIVE
+from gpufleet.store.ranges import Band, RangeResult, RangeRow, read_band, read_last_before, read_range
+from gpufleet.store.realms import by_realm
+from gpufleet.store.sources import AT, read
+
+__all__ = [
+    "Band",
+    "Health",
+    "Latest",
+    "RangeResult",
+    "RangeRow",
+    "latest_by_gpu",
+    "read_at",
+    "read_band",
+    "read_cycle",
+    "read_frames",
+    "read_health",
+    "read_last_before",
+    "read_latest",
+    "read_range",
+]
+
+_FRAME = f"target_id, {AT}, cycle, reason, duration_seconds, bytes, accepted, rejected, missing, layout_id, values"
+_ORDER = "ORDER BY target_id, scraped_at"
+
+
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """The newest good frame of a target and what its values mean."""
+
+    target_id: int
+    scraped_at: float
+    frame: Frame
+    layout: LayoutTable
+
+    @property
+    def values(self) -> FloatArray:
+        """Canonical, in the order of the layout; NaN is missing."""
+        assert self.frame.values is not None  # noqa: S101 - a good frame
+        return self.layout.clean(self.frame.values)
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """The scrapes of one target, in order of time; arrays of one length."""
+
+    target_id: int
+    times: FloatArray
+    ok: npt.NDArray[np.bool_]
+    reasons: list[str]
+    duration_seconds: FloatArray
+    bytes: FloatArray
+    accepted: FloatArray
+    rejected: FloatArray
+    missing: FloatArray
+
+
+def read_cycle(target_ids: Sequence[int], cycle: int) -> list[Frame]:
+    """The frames of a cycle, good or not, in order of (target, time).
+
+    A live cycle is a slot of the wall clock, so its frames lie within a few intervals of it; a replayed one may have
+    another length and is found by its index.
+    """
+    interval = int(settings.ENV["GPUFLEET_INTERVAL_SECONDS"])
+    slot = cycle * interval
+    found: list[Frame] = []
+    for realm, ids in by_realm(target_ids).items():
+        if realm == LIVE:
+            window = [from_unix(max(0, slot - 60)), from_unix(slot + 3 * interval + 60)]
+            found += _frames(ids, "cycle = %s AND scraped_at >= %s AND scraped_at < %s", [cycle, *window])
+        else:
+            found += _frames(ids, "cycle = %s", [cycle])
+    return found
+
+
+def read_frames(target_ids: Sequence[int], start: float, end: float, every: int = 1) -> list[Frame]:
+    """All frames of `[start, end)`, good or not, in order of (target, time).
+
+    `every=n` keeps those whose cycle is a multiple of n: the same ones wherever the window begins.
+    """
+    if every < 1:
+        raise ValueError("every must be 1 or more")
+    condition, window = "scraped_at >= %s AND scraped_at < %s", [from_unix(start), from_unix(end)]
+    if every == 1:
+        return _frames(target_ids, condition, window)
+    return _frames(target_ids, f"{condition} AND cycle %% %s = 0", [*window, every])
+
+
+def read_latest(target_ids: Sequence[int], metrics: Collection[str] | None = None) -> list[Latest]:
+    """The newest good frame of each target, in order of target; with `metrics` only where the layout has one of them.
+
+    A target that never had a good scrape is left out. Two queries, whatever the number of targets.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT target_id, scraped_at FROM store_head WHERE target_id = ANY(%s)", [list(target_ids)])
+        heads = dict(cursor.fetchall())
+    if not heads:
+        return []
+    # The bounds let the planner leave out every partition but the newest.
+    condition = (
+        "scraped_at BETWEEN %s AND %s AND (target_id, scraped_at) IN"
+        " (SELECT * FROM unnest(%s::bigint[], %s::timestamptz[])) AND values IS NOT NULL"
+    )
+    bounds = [min(heads.values()), max(heads.values())]
+    return _latest(_frames(list(heads), condition, [*bounds, list(heads), list(heads.values())]), metrics)
+
+
+def read_at(
+    target_ids: Sequence[int], at: float, within_seconds: float, metrics: Collection[str] | None = None
+) -> list[Latest]:
+    """The newest good frame of each target in `[at - within_seconds, at]`: the fleet as it was."""
+    condition = "scraped_at >= %s AND scraped_at <= %s AND values IS NOT NULL"
+    window = [from_unix(at - within_seconds), from_unix(at)]
+    rows = read(target_ids, f"DISTINCT ON (target_id) {_FRAME}", condition, window, _ORDER + " DESC")
+    return _latest([_frame(row) for row in rows], metrics)
+
+
+def latest_by_gpu(latest: Sequence[Latest], metrics: Collection[str]) -> dict[int, dict[str, tuple[float, float]]]:
+    """`{gpu_id: {metric: (at, canonical value)}}` of whole GPUs; what is missing is left out, the newest wins."""
+    found: dict[int, dict[str, tuple[float, float]]] = {}
+    for item in sorted(latest, key=lambda one: one.scraped_at):
+        values, gpu_ids = item.values, item.layout.gpu_ids
+        for metric in metrics:
+            for place in item.layout.places_of(metric).tolist():
+                gpu_id, value = int(gpu_ids[place]), float(values[place])
+                if gpu_id >= 0 and value == value:
+                    found.setdefault(gpu_id, {})[metric] = (item.scraped_at, value)
+    return found
+
+
+def read_health(target_ids: Sequence[int], start: float, end: float) -> dict[int, Health]:
+    """Scrape health of each target in `[start, end)`; a target without a scrape is left out."""
+    columns = f"target_id, {AT}, reason, duration_seconds, bytes, accepted, rejected, missing"
+    condition, window = "scraped_at >= %s AND scraped_at < %s", [from_unix(start), from_unix(end)]
+    rows_of: dict[int, list[tuple[Any, ...]]] = {}
+    for row in read(target_ids, columns, condition, window, _ORDER):
+        rows_of.setdefault(row[0], []).append(row[1:])
+    return {target_id: _health(target_id, rows) for target_id, rows in rows_of.items()}
+
+
+def _health(target_id: int, rows: Sequence[tuple[Any, ...]]) -> Health:
+    times, reasons, *numbers = zip(*rows, strict=True)
+    arrays = [np.array(column, dtype=np.float64) for column in numbers]
+    ok = np.array([not reason for reason in reasons])
+    return Health(target_id, np.array(times), ok, list(reasons), *arrays)
+
+
+def _frames(target_ids: Sequence[int], condition: str, parameters: Sequence[Any]) -> list[Frame]:
+    found = [_frame(row) for row in read(target_ids, _FRAME, condition, parameters, _ORDER)]
+    return sorted(found, key=lambda frame: (frame.target_id, frame.scraped_at))
+
+
+def _frame(row: Sequence[Any]) -> Frame:
+    *facts, blob = row
+    return Frame(*(*facts, None if blob is None else decode(blob)))
+
+
+def _latest(frames: Sequence[Frame], metrics: Collection[str] | None) -> list[Latest]:
+    tables = layout_tables([frame.layout_id for frame in frames if frame.layout_id is not None])
+    return [
+        Latest(frame.target_id, frame.scraped_at, frame, tables[frame.layout_id])
+        for frame in frames
+        if frame.layout_id in tables
+        and (metrics is None or any(metric in tables[frame.layout_id].places for metric in metrics))
+    ]

@@ -1,0 +1,219 @@
+"""Values of a metric over time. Gaps stay gaps: a step without a value is NaN, never zero."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gpufleet.store.frames import FloatArray, IntArray, StoreError
+from gpufleet.store.layouts import Labels, LayoutTable
+from gpufleet.store.models import Series
+from gpufleet.store.sources import Block, blocks
+
+MAX_STEPS = 20_000
+MAX_CELLS = 20_000_000
+
+
+class RangeRow(NamedTuple):
+    """`mean`, `min` and `max` of each step, NaN without a value. `node_id`: where its newest sample is from."""
+
+    gpu_id: int | None
+    node_id: int
+    mean: FloatArray
+    min: FloatArray
+    max: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class RangeResult:
+    """`times` (n): starts of the steps. `rows`: arrays of n each; `labels`: of each row, what tells series apart."""
+
+    times: FloatArray
+    rows: list[RangeRow]
+    labels: list[Labels]
+    unit: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """Percentiles over the fleet for each step, NaN where nobody had a value. `present`: series with one."""
+
+    times: FloatArray
+    p5: FloatArray
+    p50: FloatArray
+    p95: FloatArray
+    present: IntArray
+
+
+@dataclass(slots=True)
+class _Line:
+    number: int
+    gpu_id: int | None
+    node_id: int
+    labels: Labels
+    newest: float = -math.inf
+
+
+class _Lines:
+    """The lines of a read: the series of one GPU and equal labels are one, whichever targets they came through."""
+
+    def __init__(self, metric: str, scope: dict[str, Any]) -> None:
+        self.lines: list[_Line] = []
+        self.of_series: dict[int, _Line] = {}
+        self.node_of_target: dict[int, int] = {}
+        self.unit, self.kind = "", ""
+        found = Series.objects.filter(metric=metric, **scope).order_by("id")
+        seen: dict[Any, _Line] = {}
+        for row in found.values_list("id", "gpu_id", "target_id", "target__node_id", "labels", "unit", "kind"):
+            series_id, gpu_id, target_id, node_id, labels, self.unit, self.kind = row
+            key = (gpu_id, None if gpu_id else node_id, tuple(sorted(labels.items())))
+            line = seen.get(key)
+            if line is None:
+                line = seen[key] = _Line(len(self.lines), gpu_id, node_id, labels)
+                self.lines.append(line)
+            self.of_series[series_id] = line
+            self.node_of_target[target_id] = node_id
+        self.series_ids: IntArray = np.array(sorted(self.of_series), dtype=np.int64)
+
+    def places(self, table: LayoutTable) -> IntArray:
+        return np.flatnonzero(np.isin(table.series_ids, self.series_ids))
+
+    def of(self, block: Block) -> list[_Line]:
+        return [self.of_series[series_id] for series_id in block.layout.series_ids[block.places].tolist()]
+
+
+def read_range(
+    metric: str,
+    gpu_ids: Sequence[int] | None = None,
+    node_ids: Sequence[int] | None = None,
+    *,
+    start: float,
+    end: float,
+    step: float,
+) -> RangeResult:
+    """Canonical values of `metric` in `[start, end)` by steps of `step` seconds, for GPUs or for all series of nodes.
+
+    A GPU's row follows its UUID over targets and nodes. Counters come as their raw readings (`counters.increase`
+    turns them into growth). Raises StoreError for a window that is empty or has too many steps.
+    """
+    if (gpu_ids is None) == (node_ids is None):
+        raise StoreError("give either GPUs or nodes")
+    times = _steps(start, end, step)
+    scope = {"gpu_id__in": list(gpu_ids)} if gpu_ids is not None else {"target__node_id__in": list(node_ids or ())}
+    lines = _Lines(metric, scope)
+    shape = (len(lines.lines), times.size)
+    if shape[0] * shape[1] > MAX_CELLS:
+        raise StoreError(f"{shape[0]} series of {shape[1]} steps are too many for one read; use longer steps")
+    total, count = np.zeros(shape), np.zeros(shape)
+    low, high = np.full(shape, np.inf), np.full(shape, -np.inf)
+    for block in blocks(sorted(lines.node_of_target), start, end, lines.places):
+        columns = lines.of(block)
+        _note_node(columns, block, lines.node_of_target[block.layout.target_id])
+        _gather(block, start, step, np.array([line.number for line in columns]), (total, count, low, high))
+    none = count == 0
+    mean = np.divide(total, count, out=np.full(shape, np.nan), where=~none)
+    low[none] = high[none] = np.nan
+    rows = [RangeRow(line.gpu_id, line.node_id, mean[n], low[n], high[n]) for n, line in enumerate(lines.lines)]
+    return RangeResult(times, rows, [line.labels for line in lines.lines], lines.unit, lines.kind)
+
+
+def read_band(metric: str, cluster_id: int, start: float, end: float, step: float) -> Band:
+    """Percentiles of `metric` over the series of a cluster; one frame per target and step speaks for the step."""
+    times = _steps(start, end, step)
+    lines = _Lines(metric, {"target__cluster_id": cluster_id})
+    if len(lines.lines) * times.size > MAX_CELLS:
+        raise StoreError("too many series and steps for one read; use longer steps")
+    grid = np.full((len(lines.lines), times.size), np.nan)
+    for block in blocks(sorted(lines.node_of_target), start, end, lines.places, first_each=step):
+        bucket = _bucket(block.times, start, step)
+        numbers = np.array([line.number for line in lines.of(block)])
+        cells = np.ix_(numbers, bucket)
+        grid[cells] = np.where(np.isnan(block.values.T), grid[cells], block.values.T)
+    return Band(times, *_percentiles(grid), np.count_nonzero(~np.isnan(grid), axis=0))
+
+
+def read_last_before(
+    metric: str, gpu_ids: Sequence[int], at: float, within_seconds: float = 86400.0
+) -> dict[int, tuple[float, float]]:
+    """`{gpu_id: (at, canonical value)}`: the last value of each GPU in `[at - within_seconds, at)`.
+
+    Looks back in windows that double, so that a value of a moment ago costs little. A GPU without one is left out.
+    """
+    lines = _Lines(metric, {"gpu_id__in": list(gpu_ids)})
+    found: dict[int, tuple[float, float]] = {}
+    until, length = at, 120.0
+    floor = at - within_seconds
+    while until > floor and len(found) < len(set(gpu_ids)):
+        since = max(floor, until - length)
+        newer: dict[int, tuple[float, float]] = {}
+        for block in blocks(sorted(lines.node_of_target), since, until, lines.places):
+            _keep_last(block, lines.of(block), newer)
+        found = {**newer, **found}
+        until, length = since, length * 2
+    return found
+
+
+def _steps(start: float, end: float, step: float) -> FloatArray:
+    if not (math.isfinite(start) and math.isfinite(end) and step > 0 and start < end):
+        raise StoreError("a window needs a start before its end and a step above zero")
+    count = math.ceil((end - start) / step)
+    if count > MAX_STEPS:
+        raise StoreError(f"{count} steps are too many for one read (at most {MAX_STEPS}); use longer steps")
+    return start + step * np.arange(count, dtype=np.float64)
+
+
+def _bucket(times: FloatArray, start: float, step: float) -> IntArray:
+    return np.floor((times - start) / step).astype(np.int64)
+
+
+def _note_node(columns: Sequence[_Line], block: Block, node_id: int) -> None:
+    for line in columns:
+        if block.times[-1] > line.newest:
+            line.newest, line.node_id = float(block.times[-1]), node_id
+
+
+def _gather(block: Block, start: float, step: float, numbers: IntArray, sums: tuple[FloatArray, ...]) -> None:
+    """Adds a block to total, count, low and high (lines x steps)."""
+    total, count, low, high = sums
+    steps = total.shape[1]
+    cells = numbers[np.newaxis, :] * steps + _bucket(block.times, start, step)[:, np.newaxis]
+    there = ~np.isnan(block.values)
+    where, values = cells[there], block.values[there]
+    total += np.bincount(where, weights=values, minlength=total.size).reshape(total.shape)
+    count += np.bincount(where, minlength=total.size).reshape(total.shape)
+    np.minimum.at(low.reshape(-1), where, values)
+    np.maximum.at(high.reshape(-1), where, values)
+
+
+def _percentiles(grid: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """p5, p50 and p95 of each column, between the nearest two values; NaN for a column without any."""
+    ordered = np.sort(grid, axis=0)  # NaN goes last
+    count = np.count_nonzero(~np.isnan(grid), axis=0)
+    column = np.arange(grid.shape[1])
+    if grid.shape[0] == 0:
+        empty = np.full(grid.shape[1], np.nan)
+        return empty, empty.copy(), empty.copy()
+
+    def at(share: float) -> FloatArray:
+        place = share * np.maximum(count - 1, 0)
+        below = np.floor(place).astype(np.int64)
+        above = np.minimum(below + 1, np.maximum(count - 1, 0))
+        low, high = ordered[below, column], ordered[above, column]
+        value: FloatArray = low + (high - low) * (place - below)
+        return value
+
+    return at(0.05), at(0.5), at(0.95)
+
+
+def _keep_last(block: Block, columns: Sequence[_Line], newest: dict[int, tuple[float, float]]) -> None:
+    for column, line in enumerate(columns):
+        there = np.flatnonzero(~np.isnan(block.values[:, column]))
+        if there.size and line.gpu_id is not None:
+            at, value = float(block.times[there[-1]]), float(block.values[there[-1], column])
+            if line.gpu_id not in newest or at > newest[line.gpu_id][0]:
+                newest[line.gpu_id] = (at, value)

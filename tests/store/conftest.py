@@ -1,0 +1,22 @@
+"""The small fleet as a fixture; every test begins with nothing cached."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from store.small_fleet import Fleet, make_fleet
+
+from gpufleet.store.layouts import forget_layouts
+
+
+@pytest.fixture(autouse=True)
+def cold_cache() -> Iterator[None]:
+    forget_layouts()
+    yield
+    forget_layouts()
+
+
+@pytest.fixture
+def fleet(db: None) -> Fleet:
+    return make_fleet()
