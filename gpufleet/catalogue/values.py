@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy.typing as npt
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 CodeArray = npt.NDArray[np.int8]
+Bounds = npt.ArrayLike | Sequence[float | None]
 
 # Which numbers of an exporter stand for "no value". `dcgm` is for bytes, energy and times, where a number of the int32
 # band is legal; `dcgm_int32` is `dcgm` and that band.
@@ -19,16 +20,16 @@ SENTINEL_CODES: Mapping[str, int] = MappingProxyType({"": 0, "dcgm": 1, "dcgm_in
 _INT64_FROM = 9.2e18
 _INT32_FROM, _INT32_TO = 2147483632.0, 2147483647.0
 _DOUBLE_FROM, _DOUBLE_TO = 140737488355328.0, 140737488355344.0
-_AMD = np.array([65535.0, 4294967295.0, 2.0**64])
+_AMD = (65535.0, 4294967295.0, 2.0**64)
 
 
 def clean(
-    values: npt.ArrayLike, scale: npt.ArrayLike, low: npt.ArrayLike, high: npt.ArrayLike, sentinels: npt.ArrayLike
+    values: npt.ArrayLike, scale: npt.ArrayLike, low: Bounds, high: Bounds, sentinels: npt.ArrayLike
 ) -> FloatArray:
     """`values * scale` with NaN for what is missing: no-value numbers, numbers outside `[low, high]`, infinities.
 
-    All are float64 of one shape (or broadcast to it); `low` and `high` are in raw units and NaN where there is no
-    bound; `sentinels` holds SENTINEL_CODES.
+    All are float64 of one shape (or broadcast to it); `low` and `high` are in raw units and NaN (or None) where
+    there is no bound; `sentinels` holds SENTINEL_CODES.
     """
     raw = np.asarray(values, dtype=np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -37,9 +38,7 @@ def clean(
     return np.where(hidden, np.nan, canonical)
 
 
-def count_missing(
-    values: npt.ArrayLike, low: npt.ArrayLike, high: npt.ArrayLike, sentinels: npt.ArrayLike
-) -> tuple[int, int]:
+def count_missing(values: npt.ArrayLike, low: Bounds, high: Bounds, sentinels: npt.ArrayLike) -> tuple[int, int]:
     """(missing, impossible): numbers that say "no value", NaN and infinities; and numbers that cannot be."""
     raw = np.asarray(values, dtype=np.float64)
     missing = _no_value(raw, np.asarray(sentinels, dtype=np.int8))
@@ -50,7 +49,8 @@ def count_missing(
 def _no_value(raw: FloatArray, codes: CodeArray) -> BoolArray:
     missing = ~np.isfinite(raw)
     if codes.any():
-        missing = missing | _dcgm(raw, codes) | ((codes == SENTINEL_CODES["amd"]) & np.isin(raw, _AMD))
+        amd = (raw == _AMD[0]) | (raw == _AMD[1]) | (raw == _AMD[2])
+        missing = missing | _dcgm(raw, codes) | ((codes == SENTINEL_CODES["amd"]) & amd)
     return missing
 
 
@@ -65,7 +65,7 @@ def _dcgm(raw: FloatArray, codes: CodeArray) -> BoolArray:
     return found
 
 
-def _outside(raw: FloatArray, low: npt.ArrayLike, high: npt.ArrayLike) -> BoolArray:
+def _outside(raw: FloatArray, low: Bounds, high: Bounds) -> BoolArray:
     # A comparison with NaN is false: no bound, nothing outside.
     outside: BoolArray = (raw < np.asarray(low, dtype=np.float64)) | (raw > np.asarray(high, dtype=np.float64))
     return outside
