@@ -1,0 +1,1 @@
+"""One module a detector: pure functions from windows and rules to findings."""
