@@ -108,7 +108,7 @@ def _context(
         "spread": wall.spread(values, metric),
         "page_data": wall.page_data(snapshot, cluster.name),
         "panel": read_panel(cluster, asked.at),
-        "may_acknowledge": asked.at is None and can(request.user.role, "acknowledge"),  # type: ignore[union-attr]
+        "may_acknowledge": asked.at is None and can(request.user.role, "incident.act"),  # type: ignore[union-attr]
         "scrubber": read_scrubber(cluster, frame.now, asked.at),
         "month": read_month_box(cluster, frame.now),
         "targets_url": page_address("targets"),
@@ -148,7 +148,7 @@ def incidents(request: HttpRequest) -> HttpResponse:
     context = {
         "panel": read_panel(frame.cluster),
         "moment": frame.now,
-        "may_acknowledge": can(request.user.role, "acknowledge"),  # type: ignore[union-attr]
+        "may_acknowledge": can(request.user.role, "incident.act"),  # type: ignore[union-attr]
     }
     return render(request, "partials/incident_panel.html", context)
 

@@ -115,7 +115,9 @@ def evidence_line(evidence: list[dict[str, Any]]) -> str:
     first = evidence[0]
     signal = str(first.get("signal", ""))
     metric = METRICS.get(signal)
-    text = f"{metric.short_title if metric else signal.replace('_', ' ')} {_observed(signal, first.get('value'))}".strip()
+    text = (
+        f"{metric.short_title if metric else signal.replace('_', ' ')} {_observed(signal, first.get('value'))}".strip()
+    )
     expected = first.get("expected")
     return text if expected in (None, "") else f"{text}, expected {_observed(signal, expected)}"
 

@@ -62,7 +62,9 @@ class OwnMetrics(Collector):
         yield from (total, missed, age, duration)
 
     def _targets(self, clusters: list[Cluster]) -> Iterator[Metric]:
-        up = GaugeMetricFamily("gpufleet_targets_up", "Targets that answered at their newest scrape.", labels=["cluster"])
+        up = GaugeMetricFamily(
+            "gpufleet_targets_up", "Targets that answered at their newest scrape.", labels=["cluster"]
+        )
         down = GaugeMetricFamily(
             "gpufleet_targets_down", "Targets whose newest scrape failed.", labels=["cluster", "reason"]
         )
@@ -70,7 +72,9 @@ class OwnMetrics(Collector):
             "gpufleet_scrape_samples_accepted", "Samples of the newest scrape of all targets.", labels=["cluster"]
         )
         rejected = GaugeMetricFamily(
-            "gpufleet_scrape_samples_rejected", "Lines of the newest scrapes that could not be used.", labels=["cluster"]
+            "gpufleet_scrape_samples_rejected",
+            "Lines of the newest scrapes that could not be used.",
+            labels=["cluster"],
         )
         slowest = GaugeMetricFamily(
             "gpufleet_scrape_duration_seconds_max", "Slowest of the newest scrapes.", labels=["cluster"]

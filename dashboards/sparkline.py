@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import numpy as np
 
 from gpufleet.catalogue.metrics import Metric
 from gpufleet.store.queries import read_range
 
-SPAN = timedelta(hours=1)
+SPAN_SECONDS = 3600
 STEP_SECONDS = 60
 WIDTH, HEIGHT = 240, 40
 
@@ -25,7 +25,8 @@ class Sparkline:
 
 def read_sparkline(metric: Metric, gpu_id: int, until: datetime) -> Sparkline:
     """Mean of each minute on the metric's fixed scale."""
-    found = read_range(metric.name, gpu_ids=[gpu_id], start=until - SPAN, end=until, step=STEP_SECONDS)
+    end = until.timestamp()
+    found = read_range(metric.name, gpu_ids=[gpu_id], start=end - SPAN_SECONDS, end=end, step=STEP_SECONDS)
     if not found.rows:
         return Sparkline([], "no value in the last hour")
     means = np.asarray(found.rows[0].mean, dtype=np.float64)

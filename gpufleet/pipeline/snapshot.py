@@ -16,7 +16,7 @@ from django.conf import settings
 from django.db.models import Q
 
 from gpufleet.fleet.models import Assignment, Cluster, Node, Placement
-from gpufleet.pipeline.readings import Readings, read_at, read_newest
+from gpufleet.pipeline.readings import Readings, newest_readings, past_readings
 from gpufleet.pipeline.verdicts import Verdict, verdicts
 
 STATES = ("healthy", "degraded", "failed", "unknown", "maintenance", "out_of_service")
@@ -81,9 +81,9 @@ class FleetSnapshot:
     @property
     def fingerprint(self) -> str:
         """Changes when a node or GPU comes, goes or moves, so that a page knows that its places no longer fit."""
-        places = "\n".join(f"{node.name}\t{gpu.slot}\t{gpu.uuid}" for node in self.nodes for gpu in node.gpus)
-        names = "\n".join(f"{node.name}\t{node.rack}\t{node.switch}" for node in self.nodes)
-        return f"{zlib.crc32(f'{names}\n\n{places}'.encode()):08x}"
+        lines = [f"{node.name}\t{node.rack}\t{node.switch}" for node in self.nodes]
+        lines += [f"{node.name}\t{gpu.slot}\t{gpu.uuid}" for node in self.nodes for gpu in node.gpus]
+        return f"{zlib.crc32('|'.join(lines).encode()):08x}"
 
 
 def truth(
@@ -120,7 +120,10 @@ def fleet_snapshot(
     interval = int(settings.ENV["GPUFLEET_INTERVAL_SECONDS"])
     nodes = _nodes(cluster, moment)
     placements = _placements(cluster, moment)
-    readings = read_newest(cluster, metrics) if at is None else read_at(cluster, moment, interval, metrics)
+    if at is None:
+        readings = newest_readings(cluster, metrics)
+    else:
+        readings = past_readings(cluster, moment, FRESH_INTERVALS * interval, metrics)
     told = verdicts(cluster, None if at is None else moment)
     jobs = _jobs(cluster, moment)
     by_node: dict[int, list[GpuView]] = {node.id: [] for node in nodes}
