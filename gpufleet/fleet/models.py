@@ -117,6 +117,7 @@ class Target(models.Model):
     trusted = models.BooleanField(
         default=False, help_text="Named on the command line: may be outside GPUFLEET_SCRAPE_ALLOW."
     )
+    source = models.CharField(max_length=255, blank=True, help_text="File or person that it came from.")
     created_at = models.DateTimeField()
     removed_at = models.DateTimeField(null=True, blank=True)
 
@@ -149,13 +150,25 @@ class MaintenanceWindow(models.Model):
 
 
 class Assignment(models.Model):
-    """A pod or job on a GPU during `[starts_at, ends_at)`; `workload` holds the label values."""
+    """A pod or job on a GPU during `[starts_at, ends_at)`; `workload` holds the label values.
+
+    `lost_at`: the first scrape without its labels. A short loss is bridged, a longer one ends the interval there.
+    """
 
     gpu = models.ForeignKey(Gpu, on_delete=models.CASCADE, related_name="assignments")
     job = models.CharField(max_length=255)
     workload = models.JSONField(default=dict)
     starts_at = models.DateTimeField()
+    lost_at = models.DateTimeField(null=True, blank=True)
     ends_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = (
+            models.CheckConstraint(
+                condition=Q(ends_at=None) | Q(ends_at__gt=F("starts_at")), name="assignment_ends_later"
+            ),
+        )
+        indexes = (models.Index(fields=("gpu",), condition=Q(ends_at=None), name="assignment_open"),)
 
     def __str__(self) -> str:
         return f"{self.job} on {self.gpu_id}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 
 from gpufleet.fleet.models import Cluster, Target
@@ -16,6 +17,9 @@ class Cycle(models.Model):
     started_at = models.DateTimeField()
     shards = models.PositiveSmallIntegerField()
     shards_scraped = models.PositiveSmallIntegerField(default=0)
+    scraped = ArrayField(
+        models.PositiveSmallIntegerField(), default=list, help_text="The shards that are stored, in the order they came."
+    )
     shards_detected = models.PositiveSmallIntegerField(default=0)
     finished_at = models.DateTimeField(null=True)
     missed_before = models.PositiveIntegerField(
@@ -44,6 +48,9 @@ class TargetStatus(models.Model):
     samples_rejected = models.PositiveIntegerField(default=0)
     samples_missing = models.PositiveIntegerField(default=0)
     samples_impossible = models.PositiveIntegerField(default=0)
+    samples_disagreeing = models.PositiveIntegerField(
+        default=0, help_text="Lines that tell another value of one series than the highest, which is the one kept."
+    )
     first_bad_line = models.JSONField(null=True)
 
     class Meta:
