@@ -100,8 +100,8 @@ _VENDORS = {
     "gke-tpu": "google",
     "neuron": "aws",
 }
-# One accelerator per target, which no label names.
-_LONE = frozenset({"jetson", "macmon"})
+_LONE = frozenset({"jetson", "macmon", "neuron"})
+_TELLING_LABEL = {"gke-tpu": "accelerator_id", "jetson": "statistic", "macmon": "chip"}
 _BARE_HEX = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _ZERO = re.compile(r"[-0]*")
 _PCI = re.compile(r"(?:0x)?([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.([0-9a-fA-F])")
@@ -143,15 +143,15 @@ def identify(labels: Mapping[str, str], name: str = "") -> Device | None:
 
     Without a name only labels that nothing but a GPU exporter has are trusted: `uuid` alone may be a disk.
     """
-    source = family(name) if name else ""
-    if source == "node_exporter" or name and not source and not _is_gpu_row(labels):
+    source = family(name)
+    if (
+        source == "node_exporter"
+        or (source == "" and not _is_gpu_row(labels))
+        or not _is_about_a_device(labels, source)
+    ):
         return None
     device = _device(labels, source)
-    if not (device.uuid or device.pci_bus_id or device.index is not None or source in _LONE):
-        return None
-    if not name and not _is_gpu_row(labels):
-        return None
-    return device
+    return device if device.key or _may_be_nameless(labels, source) else None
 
 
 def fold_key(name: str, meaning: Meaning, device: Device) -> tuple[str, ...]:
@@ -201,6 +201,17 @@ def _device(labels: Mapping[str, str], source: str) -> Device:
         workload=_workload(labels),
         identity_labels=_identity_labels(labels, source),
     )
+
+
+def _is_about_a_device(labels: Mapping[str, str], source: str) -> bool:
+    """Some exporters use names that anything may have, and tell by a label that they mean an accelerator."""
+    label = _TELLING_LABEL.get(source)
+    return label is None or bool(labels.get(label))
+
+
+def _may_be_nameless(labels: Mapping[str, str], source: str) -> bool:
+    """One accelerator per target, which no label names; or the UUID is there but hidden behind zeros."""
+    return source in _LONE or any(labels.get(label) for label in _UUID_LABELS)
 
 
 def _is_gpu_row(labels: Mapping[str, str]) -> bool:
