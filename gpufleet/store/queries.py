@@ -16,13 +16,25 @@ from gpufleet.store.codec import decode
 from gpufleet.store.frames import FloatArray, Frame
 from gpufleet.store.layouts import LayoutTable, layout_tables
 from gpufleet.store.partitions import LIVE
-from gpufleet.store.ranges import Band, RangeResult, RangeRow, read_band, read_last_before, read_range
+from gpufleet.store.ranges import (
+    Band,
+    IncreaseResult,
+    IncreaseRow,
+    RangeResult,
+    RangeRow,
+    read_band,
+    read_increase,
+    read_last_before,
+    read_range,
+)
 from gpufleet.store.realms import by_realm
 from gpufleet.store.sources import AT, read
 
 __all__ = [
     "Band",
     "Health",
+    "IncreaseResult",
+    "IncreaseRow",
     "Latest",
     "RangeResult",
     "RangeRow",
@@ -32,6 +44,7 @@ __all__ = [
     "read_cycle",
     "read_frames",
     "read_health",
+    "read_increase",
     "read_last_before",
     "read_latest",
     "read_range",

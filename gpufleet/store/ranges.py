@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gpufleet.store.counters import increase
 from gpufleet.store.frames import FloatArray, IntArray, StoreError
 from gpufleet.store.layouts import Labels, LayoutTable
 from gpufleet.store.models import Series
@@ -16,6 +17,7 @@ from gpufleet.store.sources import Block, blocks
 
 MAX_STEPS = 20_000
 MAX_CELLS = 20_000_000
+LEAD_SECONDS = 300.0
 
 
 class RangeRow(NamedTuple):
@@ -37,6 +39,25 @@ class RangeResult:
     labels: list[Labels]
     unit: str
     kind: str
+
+
+class IncreaseRow(NamedTuple):
+    """`increase` of each step, NaN where it is not known; `resets` in the window (then it is a lower bound)."""
+
+    gpu_id: int | None
+    node_id: int
+    increase: FloatArray
+    resets: int
+
+
+@dataclass(frozen=True, slots=True)
+class IncreaseResult:
+    """As RangeResult, for the growth of counters."""
+
+    times: FloatArray
+    rows: list[IncreaseRow]
+    labels: list[Labels]
+    unit: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +95,13 @@ class _Lines:
             key = (gpu_id, None if gpu_id else node_id, tuple(sorted(labels.items())))
             line = seen.get(key)
             if line is None:
-                line = seen[key] = _Line(len(self.lines), gpu_id, node_id, labels)
+                line = seen[key] = _Line(0, gpu_id, node_id, labels)
                 self.lines.append(line)
             self.of_series[series_id] = line
             self.node_of_target[target_id] = node_id
+        self.lines.sort(key=lambda line: (line.gpu_id or 0, line.node_id, sorted(line.labels.items())))
+        for number, line in enumerate(self.lines):
+            line.number = number
         self.series_ids: IntArray = np.array(sorted(self.of_series), dtype=np.int64)
 
     def places(self, table: LayoutTable) -> IntArray:
@@ -101,14 +125,10 @@ def read_range(
     A GPU's row follows its UUID over targets and nodes. Counters come as their raw readings (`counters.increase`
     turns them into growth). Raises StoreError for a window that is empty or has too many steps.
     """
-    if (gpu_ids is None) == (node_ids is None):
-        raise StoreError("give either GPUs or nodes")
     times = _steps(start, end, step)
-    scope = {"gpu_id__in": list(gpu_ids)} if gpu_ids is not None else {"target__node_id__in": list(node_ids or ())}
-    lines = _Lines(metric, scope)
+    lines = _Lines(metric, _scope(gpu_ids, node_ids))
     shape = (len(lines.lines), times.size)
-    if shape[0] * shape[1] > MAX_CELLS:
-        raise StoreError(f"{shape[0]} series of {shape[1]} steps are too many for one read; use longer steps")
+    _check_cells(*shape)
     total, count = np.zeros(shape), np.zeros(shape)
     low, high = np.full(shape, np.inf), np.full(shape, -np.inf)
     for block in blocks(sorted(lines.node_of_target), start, end, lines.places):
@@ -122,12 +142,48 @@ def read_range(
     return RangeResult(times, rows, [line.labels for line in lines.lines], lines.unit, lines.kind)
 
 
+def read_increase(
+    metric: str,
+    gpu_ids: Sequence[int] | None = None,
+    node_ids: Sequence[int] | None = None,
+    *,
+    start: float,
+    end: float,
+    step: float,
+) -> IncreaseResult:
+    """Growth of a counter in each step of `[start, end)`, corrected for resets; NaN for a step nothing is known of.
+
+    Growth between two readings is counted in the step of the later one. Readings up to LEAD_SECONDS before the window
+    give the first step its beginning. Raises StoreError as `read_range` does.
+    """
+    times = _steps(start, end, step)
+    lines = _Lines(metric, _scope(gpu_ids, node_ids))
+    _check_cells(len(lines.lines), times.size)
+    pieces: list[list[FloatArray]] = [[] for _ in lines.lines]
+    for block in blocks(sorted(lines.node_of_target), max(0.0, start - LEAD_SECONDS), end, lines.places):
+        columns = lines.of(block)
+        _note_node(columns, block, lines.node_of_target[block.layout.target_id])
+        for column, line in enumerate(columns):
+            pieces[line.number].append(np.column_stack((block.times, block.values[:, column])))
+    rows = []
+    for line in lines.lines:
+        samples = np.concatenate(pieces[line.number]) if pieces[line.number] else np.empty((0, 2))
+        samples = samples[np.argsort(samples[:, 0], kind="stable")]
+        growth = increase(samples[:, 1])
+        known = ~np.isnan(growth.increase) & (samples[:, 0] >= start)
+        bucket = _bucket(samples[known, 0], start, step)
+        summed = np.bincount(bucket, weights=growth.increase[known], minlength=times.size)
+        there = np.bincount(bucket, minlength=times.size) > 0
+        resets = int(np.count_nonzero(growth.reset & (samples[:, 0] >= start)))
+        rows.append(IncreaseRow(line.gpu_id, line.node_id, np.where(there, summed, np.nan), resets))
+    return IncreaseResult(times, rows, [line.labels for line in lines.lines], lines.unit)
+
+
 def read_band(metric: str, cluster_id: int, start: float, end: float, step: float) -> Band:
     """Percentiles of `metric` over the series of a cluster; one frame per target and step speaks for the step."""
     times = _steps(start, end, step)
     lines = _Lines(metric, {"target__cluster_id": cluster_id})
-    if len(lines.lines) * times.size > MAX_CELLS:
-        raise StoreError("too many series and steps for one read; use longer steps")
+    _check_cells(len(lines.lines), times.size)
     grid = np.full((len(lines.lines), times.size), np.nan)
     for block in blocks(sorted(lines.node_of_target), start, end, lines.places, first_each=step):
         bucket = _bucket(block.times, start, step)
@@ -156,6 +212,17 @@ def read_last_before(
         found = {**newer, **found}
         until, length = since, length * 2
     return found
+
+
+def _scope(gpu_ids: Sequence[int] | None, node_ids: Sequence[int] | None) -> dict[str, Any]:
+    if (gpu_ids is None) == (node_ids is None):
+        raise StoreError("give either GPUs or nodes")
+    return {"gpu_id__in": list(gpu_ids)} if gpu_ids is not None else {"target__node_id__in": list(node_ids or ())}
+
+
+def _check_cells(lines: int, steps: int) -> None:
+    if lines * steps > MAX_CELLS:
+        raise StoreError(f"{lines} series of {steps} steps are too many for one read; use longer steps")
 
 
 def _steps(start: float, end: float, step: float) -> FloatArray:
