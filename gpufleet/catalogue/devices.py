@@ -178,12 +178,9 @@ def roll_call(devices: Iterable[Device]) -> dict[str, Device]:
             boards[device.key] = _merged(boards.get(device.key), device)
         else:
             nameless = _merged(nameless, device)
-    if nameless is not None:
-        only = boards if len(boards) == 1 else {"": nameless}
-        for key, board in list(only.items()):
-            merged = _merged(board, nameless)
-            boards[key] = merged
-            boards[""] = merged
+    if nameless is not None and len(boards) <= 1:
+        key = next(iter(boards), "")
+        boards[key] = boards[""] = _merged(boards.get(key), nameless)
     return boards
 
 
