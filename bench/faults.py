@@ -2,8 +2,8 @@
 
     python bench/faults.py DATA_FOLDER [--runs 1] [--only web,beat]
 
-"Well" is: /readyz answers 200 and a cycle that began after the kill is scraped and detected. Before each kill an incident
-is commented through the API; afterwards the comment and every frame that had been committed must still be there.
+"Well" is: /readyz answers 200 and a cycle that began after the kill is scraped and detected. Before each kill an
+incident is commented through the API; afterwards the comment and every committed frame must still be there.
 """
 
 from __future__ import annotations

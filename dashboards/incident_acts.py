@@ -12,15 +12,14 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_POST
+from gpufleet.accounts.roles import can
 
 from dashboards.addresses import incident_address
-from gpufleet.accounts.roles import can
 from gpufleet.core.times import utc_now
 from gpufleet.incidents import actions
 from gpufleet.incidents.models import Incident
 
 MAX_TEXT = 4000
-SNOOZES = {"900": "15 minutes", "3600": "1 hour", "14400": "4 hours", "86400": "1 day"}
 
 
 class ActForm(forms.Form):
@@ -57,12 +56,14 @@ VERBS: dict[str, tuple[Callable[..., Incident], Callable[[dict[str, Any], dateti
 
 @require_POST
 def act(request: HttpRequest, incident_id: int, verb: str) -> HttpResponse:
-    """Carries out the verb. A form gets a redirect and a sentence; htmx gets 204 and an event, or 409 with the sentence."""
+    """Carries out the verb. A form gets a redirect, htmx 204 and an event; a refusal is said in a sentence."""
     if not can(request.user.role, "incident.act"):  # type: ignore[union-attr]
         return render(request, "403.html", {"detail": "Your role may read incidents, not act on them."}, status=403)
     form = ActForm(request.POST)
     if not form.is_valid():
-        return _refused(request, incident_id, "; ".join(f"{name}: {errors[0]}" for name, errors in form.errors.items()), 422)
+        return _refused(
+            request, incident_id, "; ".join(f"{name}: {errors[0]}" for name, errors in form.errors.items()), 422
+        )
     action, arguments = VERBS[verb]
     now = utc_now()
     try:
@@ -88,6 +89,8 @@ def _refused(request: HttpRequest, incident_id: int, sentence: str, status: int)
 
 def _back(request: HttpRequest, incident_id: int) -> str:
     wanted = request.POST.get("next", "")
-    if wanted and url_has_allowed_host_and_scheme(wanted, allowed_hosts={request.get_host()}, require_https=request.is_secure()):
+    if wanted and url_has_allowed_host_and_scheme(
+        wanted, allowed_hosts={request.get_host()}, require_https=request.is_secure()
+    ):
         return wanted
     return incident_address(incident_id)

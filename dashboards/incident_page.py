@@ -9,11 +9,12 @@ from typing import Any
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
+from gpufleet.accounts.roles import can
 
 from dashboards.incident_list import line
+from dashboards.incident_words import ACTION_WORDS, EVENT_GLYPH, EVENT_WORDS
 from dashboards.shell import shell
 from gpufleet.accounts.models import User
-from gpufleet.accounts.roles import can
 from gpufleet.catalogue.metrics import METRICS
 from gpufleet.catalogue.xids import XIDS
 from gpufleet.core.times import from_unix
@@ -21,22 +22,7 @@ from gpufleet.detect.rules import Rule, load_rules
 from gpufleet.incidents import queries
 from gpufleet.incidents.models import Incident, IncidentEvent
 
-EVENT_WORDS = {
-    "opened": "Opened", "extended": "Seen again", "no_data": "No data since", "recovered": "Recovered, watching", "relapsed": "Came back",
-    "acknowledged": "Acknowledged", "unacknowledged": "Acknowledgement taken back", "acknowledgement_expired": "Acknowledgement expired",
-    "assigned": "Assigned", "snoozed": "Snoozed", "commented": "Comment", "labelled": "Labelled", "resolved": "Resolved",
-    "reopened": "Reopened", "linked": "Linked", "paged": "Paged", "escalated": "Severity raised",
-}  # fmt: skip
-EVENT_GLYPH = {
-    "opened": ("crit", "c-fail"), "relapsed": ("crit", "c-fail"), "extended": ("risk", "c-risk"), "escalated": ("crit", "c-fail"),
-    "recovered": ("ok", "c-ok"), "resolved": ("check", "c-ok"), "acknowledged": ("check", "c-ok"), "no_data": ("unk", "t2"),
-}  # fmt: skip
-ACTION_WORDS = {
-    "none": "Nothing to do", "restart_app": "Restart the application", "reset_gpu": "Reset the GPU", "reboot_node": "Reboot the node",
-    "drain": "Drain the node", "replace": "Replace the part", "check_cooling": "Check the cooling", "check_power": "Check the power",
-    "check_network": "Check the network", "check_storage": "Check the storage", "check_exporter": "Check the exporter",
-    "contact_support": "Contact the vendor's support",
-}  # fmt: skip
+SAID = ("note", "text", "label", "assignee", "until", "title", "reason")
 SIMILAR = 5
 AROUND = timedelta(minutes=30)
 
@@ -63,7 +49,7 @@ def incident(request: HttpRequest, incident_id: int) -> HttpResponse:
         "moment": frame.now,
         "action": ACTION_WORDS.get(found.recommended_action, found.recommended_action),
         "runbook": _runbook(found, rule),
-        "clears": rule.clear_words if rule else "",
+        "clears": rule.clears_when if rule else "",
         "rule": rule,
         "evidence": [_observation(piece) for piece in reversed(found.evidence)],
         "events": [_event_line(event) for event in reversed(queries.events(incident_id))],
@@ -110,8 +96,10 @@ def _shown(value: Any, metric: Any) -> str:
 
 def _event_line(event: IncidentEvent) -> EventLine:
     """What happened, in words. Notes and comments stand as they were written."""
-    said = [str(event.detail[name]) for name in ("note", "text", "label", "assignee", "until", "title", "reason") if event.detail.get(name)]
-    return EventLine(event, EVENT_WORDS.get(event.verb, event.verb), EVENT_GLYPH.get(event.verb, ("ext", "t2")), " · ".join(said))
+    said = [str(event.detail[name]) for name in SAID if event.detail.get(name)]
+    return EventLine(
+        event, EVENT_WORDS.get(event.verb, event.verb), EVENT_GLYPH.get(event.verb, ("ext", "t2")), " · ".join(said)
+    )
 
 
 def _charts(found: Incident) -> dict[str, Any] | None:

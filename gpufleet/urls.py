@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from django.urls import URLPattern, URLResolver, include, path
+from django.urls import URLPattern, URLResolver, include, path, re_path
+
+from dashboards.api import router
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("dashboards.urls")),
+    path("", include("dashboards.detail_urls")),
+    path("api/v1/", include((router.urls(), "api-v1"))),
+    re_path(r"^api/(?P<rest>.*)$", router.no_such_route),
 ]

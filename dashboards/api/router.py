@@ -65,7 +65,7 @@ no_such_route.login_required = False  # type: ignore[attr-defined]
 
 
 def urls() -> list[URLPattern | URLResolver]:
-    """The API's addresses. Its routes say themselves who may call them, so the pages' sign-in rule stays out of the way."""
+    """The API's addresses. Its routes say themselves who may call them: the pages' sign-in rule stays out."""
     patterns: list[URLPattern | URLResolver] = api.urls[0]
     for pattern in patterns:
         pattern.callback.login_required = False  # type: ignore[union-attr]

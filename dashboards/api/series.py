@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from django.http import HttpRequest, HttpResponse
-from gpufleet.store.queries import RangeResult, read_range
 from ninja import Query, Router, Schema
 
 from dashboards.api import schemas
@@ -19,11 +18,12 @@ from dashboards.api.problems import Problem, invalid
 from gpufleet.catalogue.metrics import METRICS
 from gpufleet.core.times import utc_now
 from gpufleet.fleet.models import Cluster, Gpu, Node, Placement
+from gpufleet.store.frames import StoreError
 from gpufleet.store.models import Series
+from gpufleet.store.queries import RangeResult, read_range
 
 router = Router(tags=["series"])
 MAX_POINTS = 11_000
-MAX_VALUES = 5_000_000
 STEPS = (15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 86400)
 POINTS = 360
 
@@ -46,15 +46,14 @@ def series(request: HttpRequest, parameters: Query[Parameters]) -> HttpResponse:
     cluster = cluster_named(parameters.cluster)
     start, end, step = _span(parameters, utc_now())
     gpu_ids, node_ids = _subjects(parameters, cluster)
-    found = read_range(
-        parameters.metric, start=start.timestamp(), end=end.timestamp(), step=step, gpu_ids=gpu_ids, node_ids=node_ids
-    )
+    try:
+        found = read_range(
+            parameters.metric, gpu_ids, node_ids, start=start.timestamp(), end=end.timestamp(), step=step
+        )
+    except StoreError as error:
+        raise invalid("step", str(error)) from error
     if not found.rows:
         _check_known(parameters.metric, cluster)
-    if len(found.times) * len(found.rows) > MAX_VALUES:
-        raise invalid(
-            "step", f"that is more than {MAX_VALUES:,} values: ask for a shorter time, a longer step or one node"
-        )
     return answer(
         {"metric": parameters.metric, "unit": _unit(parameters.metric), "times": found.times, "series": _rows(found)}
     )
@@ -70,10 +69,8 @@ def _span(parameters: Parameters, now: datetime) -> tuple[datetime, datetime, fl
     if not math.isfinite(step) or step < 1:
         raise invalid("step", "step is a number of seconds, 1 or more")
     if seconds / step > MAX_POINTS:
-        raise invalid(
-            "step",
-            f"that is more than {MAX_POINTS:,} points a series: use a step of {math.ceil(seconds / MAX_POINTS)} s or more",
-        )
+        longer = math.ceil(seconds / MAX_POINTS)
+        raise invalid("step", f"that is more than {MAX_POINTS:,} points a series: use a step of {longer} s or more")
     return start, end, step
 
 
@@ -117,10 +114,10 @@ def _rows(found: RangeResult) -> list[dict[str, Any]]:
             "node": nodes.get(row.node_id, ""),
             "gpu_uuid": uuids.get(row.gpu_id) if row.gpu_id is not None else None,
             "slot": slots.get(row.gpu_id) if row.gpu_id is not None else None,
-            "labels": row.labels,
+            "labels": labels,
             "values": _json_values(row.mean),
         }
-        for row in found.rows
+        for row, labels in zip(found.rows, found.labels, strict=True)
     ]
 
 
