@@ -63,7 +63,8 @@ class _Demo:
         )
 
     def ready(self, name: str, seconds: float) -> None:
-        self._console.say(f"{name} is ready ({seconds:.1f} s)")
+        if name != "first-look":  # it speaks for itself
+            self._console.say(f"{name} is ready ({seconds:.1f} s)")
         if name == "web":
             self._console.block(self._welcome())
 

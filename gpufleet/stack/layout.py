@@ -14,6 +14,7 @@ from gpufleet.stack.units import Unit
 
 PYTHON = sys.executable
 SIGQUIT = 3
+QUIET_AS_ROOT = {"PYTHONWARNINGS": "ignore:You're running the worker with superuser privileges"}
 MIGRATED = "the database is up to date"
 WORKERS = {"worker-scrape": "scrape", "worker-detect": "detect", "worker-notify": "notify,maintain"}
 
@@ -50,7 +51,7 @@ def worker_units(data: Path, environment: Mapping[str, str]) -> list[Unit]:
         Unit(
             name=name,
             command=(PYTHON, "-m", "celery", *worker_arguments(name, queues)),
-            environment=environment,
+            environment={**environment, **QUIET_AS_ROOT},
             after=("prepare",),
             ready_line="ready.",
             working_folder=str(ROOT),
@@ -62,7 +63,6 @@ def worker_units(data: Path, environment: Mapping[str, str]) -> list[Unit]:
         command=(PYTHON, "-m", "celery", *beat_arguments(data / "beat-schedule")),
         environment=environment,
         after=("prepare",),
-        ready_line="beat: Starting...",
         working_folder=str(ROOT),
     )
     return [*workers, beat]
@@ -133,13 +133,13 @@ def live_arguments(bind: str) -> tuple[str, ...]:
 
 def worker_arguments(name: str, queues: str) -> tuple[str, ...]:
     return (
-        *("-A", "gpufleet.celery", "worker", "-n", f"{name}@%h", "-Q", queues, "--pool", "solo", "-c", "1"),
+        *("--quiet", "-A", "gpufleet.celery", "worker", "-n", f"{name}@%h", "-Q", queues, "--pool", "solo", "-c", "1"),
         *("--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "INFO"),
     )
 
 
 def beat_arguments(schedule: Path) -> tuple[str, ...]:
-    return ("-A", "gpufleet.celery", "beat", "-s", str(schedule), "-l", "WARNING")
+    return ("--quiet", "-A", "gpufleet.celery", "beat", "-s", str(schedule), "-l", "WARNING")
 
 
 def answers(url: str) -> Callable[[], bool]:

@@ -18,6 +18,7 @@ FIRST_DELAY_SECONDS = 0.5
 MAX_DELAY_SECONDS = 30.0
 CALM_SECONDS = 60.0  # a child that lived this long starts its back-off anew
 TAIL_LINES = 40
+PROBE_SECONDS = 0.25
 
 
 class Running:
@@ -35,6 +36,7 @@ class Running:
         self._selector = selector
         self._started_at = 0.0
         self._due_at = 0.0
+        self._probe_at = 0.0
         self._delay = FIRST_DELAY_SECONDS
         self._rest = b""
 
@@ -82,8 +84,10 @@ class Running:
             return
         code = self.process.poll()
         if code is None:
-            if not self.ready and self.unit.probe is not None and self.unit.probe():
-                self._become_ready()
+            if not self.ready and self.unit.probe is not None and now >= self._probe_at:
+                self._probe_at = now + PROBE_SECONDS
+                if self.unit.probe():
+                    self._become_ready()
             return
         if not self.unit.attached:
             children.send(self.process, signal.SIGKILL, whole_group=True)  # what it may have left behind
