@@ -7,7 +7,7 @@ values are canonical units, NaN is "no value". All arrays of one Windows share T
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -135,11 +135,6 @@ class Windows:
     open: dict[tuple[str, str], OpenKey] = field(default_factory=dict)
     tell_from: int = 0
 
-    @property
-    def target_of_gpu(self) -> IntArray:
-        """[G] index of the target whose scrapes speak for a GPU, -1 without any."""
-        return self.gpus.target
-
     def good_for_gpus(self) -> BoolArray:
         """[T, G]: the target that lists the GPU was scraped, well, outside maintenance."""
         target = self.gpus.target
@@ -151,6 +146,22 @@ class Windows:
         target = self.gpus.target
         at = np.where((target >= 0)[None, :], self.targets.at[:, np.maximum(target, 0)], np.nan)
         return np.where(np.isnan(at), self.times[:, None], at)
+
+    def until(self, rows: int) -> Windows:
+        """The windows as they were when row `rows` - 1 was the newest one. Arrays are views."""
+        targets, gpus = self.targets, self.gpus
+        over_time = ("scraped", "good", "reason", "at", "duration_seconds", "bytes", "signature")
+        return replace(
+            self,
+            times=self.times[:rows],
+            maintenance=self.maintenance[:rows],
+            boot_at=self.boot_at[:rows],
+            targets=replace(targets, **{name: getattr(targets, name)[:rows] for name in over_time}),
+            gpus=replace(
+                gpus, listed=gpus.listed[:rows], values={name: values[:rows] for name, values in gpus.values.items()}
+            ),
+            xids=replace(self.xids, values=self.xids.values[:rows]),
+        )
 
     def metric(self, name: str) -> FloatArray:
         """[T, G] canonical values; all NaN for a metric that nobody sends."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
-from typing import Any
 
 import numpy as np
 import pytest
@@ -98,27 +96,7 @@ def vanish(windows: Windows, gpu: int, rows: slice) -> None:
 
 def first_rows(windows: Windows, count: int) -> Windows:
     """The windows as they were `count` rows after their begin."""
-    changed: dict[str, Any] = {
-        "times": windows.times[:count],
-        "maintenance": windows.maintenance[:count],
-        "boot_at": windows.boot_at[:count],
-        "targets": _cut(windows.targets, count, {"ids", "node", "kind"}),
-        "gpus": _cut(windows.gpus, count, {"uuid", "model", "pci_bus_id", "slot", "node", "target"}),
-        "xids": _cut(windows.xids, count, {"gpu", "code", "source", "window_seconds"}),
-    }
-    return Windows(**{each.name: changed.get(each.name, getattr(windows, each.name)) for each in fields(Windows)})
-
-
-def _cut(part: Any, count: int, keep: set[str]) -> Any:
-    values = {}
-    for each in fields(part):
-        value = getattr(part, each.name)
-        if isinstance(value, dict):
-            value = {name: array[:count] for name, array in value.items()}
-        elif each.name not in keep:
-            value = value[:count]
-        values[each.name] = value
-    return type(part)(**values)
+    return windows.until(count)
 
 
 class Kit:
