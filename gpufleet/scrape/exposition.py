@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import compress
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +24,7 @@ from gpufleet.scrape.series_cache import SeriesCache
 
 __all__ = ["ExpositionError", "Parsed", "SeriesCache", "Stamped", "parse_series", "read"]
 
+Part = TypeVar("Part", bool, bytes)
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
@@ -37,6 +40,7 @@ _READABLE = frozenset({careful.TOO_OLD, careful.TOO_FAR_AHEAD, careful.DUPLICATE
 _HASH = ord("#")
 _PLAIN_NUMBER = b"0123456789+-.eE"
 _PLAIN_TAIL = b"0123456789+-.eEnNaAiIfFtTyY"
+_BLANK_OR_NUMBER = _PLAIN_NUMBER + b" "
 _LETTERS = re.compile(rb"[+-]?(?:nan|inf|infinity)", re.IGNORECASE)
 _TYPE = re.compile(rb"^[ \t]*#[ \t]+TYPE[ \t]+([^ \t]+)[ \t]+([a-z]+)[ \t\r]*$", re.MULTILINE)
 _START = re.compile(rb"[a-zA-Z_:][a-zA-Z0-9_:]*")
@@ -69,7 +73,8 @@ class Parsed:
     and `refs` is the very same array while the body's layout stays the same. `stamped` holds every sample that came
     with a time. `accepted` and `rejected` count lines; `reasons` counts the rejected ones by word, `duplicates` is one
     of them. `first_bad_line` is (number from 1, text cut to 200 characters, reason). `new_refs` are refs whose series
-    is new to the cache, `gone_refs` those that the cache let go.
+    is new to the cache (or a ref with a new meaning), `gone_refs` those that the cache let go; when a body is refused
+    what it brought is forgotten.
     """
 
     refs: IntArray
@@ -89,9 +94,9 @@ class _Layout:
     """Where the samples of the last body stood. A body that fits it needs no look at a label."""
 
     lines: int
-    is_sample: list[bool]
-    is_other: list[bool]
-    others: list[bytes]
+    is_sample: tuple[bool, ...]
+    is_other: tuple[bool, ...]
+    others: tuple[bytes, ...]
     prefixes: list[bytes]
     fixed_bytes: int
     room: int
@@ -119,7 +124,7 @@ def read(body: bytes, cache: SeriesCache, *, scraped_at: float, max_samples: int
 
 def _fit(body: bytes, lines: list[bytes], layout: _Layout) -> FloatArray | None:
     """The values of a body that is laid out like the last one; None when it is not."""
-    if len(lines) != layout.lines or list(compress(lines, layout.is_other)) != layout.others:
+    if len(lines) != layout.lines or tuple(compress(lines, layout.is_other)) != layout.others:
         return None
     tails = list(map(bytes.removeprefix, compress(lines, layout.is_sample), layout.prefixes))
     # removeprefix leaves a line without the prefix whole, so the lengths tell whether all of them had it.
@@ -136,7 +141,7 @@ def _fit(body: bytes, lines: list[bytes], layout: _Layout) -> FloatArray | None:
 
 def _numbers(tails: list[bytes]) -> FloatArray | None:
     """The numbers of texts that hold nothing else; None when one is no number or needs a closer look."""
-    letters = b"".join(tails).translate(None, _PLAIN_NUMBER)
+    letters = b"".join(tails).translate(None, _BLANK_OR_NUMBER)
     if not letters:
         try:
             # Most bodies spell numbers as JSON does, and this is five times as fast as float() on each.
@@ -156,7 +161,7 @@ def _numbers(tails: list[bytes]) -> FloatArray | None:
 
 def _infinities_are_spelt(tails: list[bytes], values: FloatArray) -> bool:
     """False when a number overflowed into infinity."""
-    return all(_LETTERS.fullmatch(tails[index]) for index in np.flatnonzero(np.isinf(values)))
+    return all(_LETTERS.fullmatch(tails[index].strip(b" ")) for index in np.flatnonzero(np.isinf(values)))
 
 
 def _parsed_again(layout: _Layout, values: FloatArray) -> Parsed:
@@ -196,7 +201,8 @@ class _Reading:
     latest: dict[int, tuple[float, float]] = field(default_factory=dict)
     plain: set[int] = field(default_factory=set)
     stamped: dict[tuple[int, float], float] = field(default_factory=dict)
-    new_refs: list[int] = field(default_factory=list)
+    new_names: dict[int, str] = field(default_factory=dict)
+    rejected: int = 0
     reasons: dict[str, int] = field(default_factory=dict)
     first_bad_line: tuple[int, str, str] | None = None
     known_names: bool = False
@@ -208,6 +214,15 @@ class _Reading:
             self.cache.touch(self.cache.layout.refs.tolist())
             self.cache.layout = None
         self.cache.begin()
+        try:
+            self._take_all(lines)
+        except ExpositionError:
+            self.cache.forget(self.new_names)
+            self.cache.end()
+            raise
+        return self._finish(body, lines)
+
+    def _take_all(self, lines: list[bytes]) -> None:
         for index, line in enumerate(lines):
             text = line.strip(careful.BLANKS)
             if not text or text[0] == _HASH:
@@ -215,7 +230,6 @@ class _Reading:
                 continue
             self.is_sample.append(self._take(index, line, text))
         self._judge()
-        return self._finish(body, lines)
 
     def _take(self, index: int, line: bytes, text: bytes) -> bool:
         """Take one line; True when the next body may be cut at the same place."""
@@ -227,8 +241,15 @@ class _Reading:
             return False
         if at is not None or tail_at == 0:
             return False
-        self.prefixes.append(line[: line.index(text) + tail_at])
+        self.prefixes.append(self._prefix(ref, line, line.index(text) + tail_at))
         return True
+
+    def _prefix(self, ref: int, line: bytes, value_at: int) -> bytes:
+        """What the next body's line must begin with. Where it can be, the cached text itself: it is kept only once."""
+        raw = self.cache.raw(ref)
+        if raw.endswith(b"}") and line.startswith(raw) and not line[len(raw) : value_at].strip(b" "):
+            return raw
+        return line[:value_at]
 
     def _sample(self, text: bytes) -> tuple[int, float, float | None, int]:
         """Ref, value, stamp, and where the value begins in `text` (0: not at a place to remember)."""
@@ -253,7 +274,7 @@ class _Reading:
         if ref is None:
             ref, is_new = self.cache.learn(sample.raw, sample.name, sample.labels)
             if is_new:
-                self.new_refs.append(ref)
+                self.new_names[ref] = sample.name
         return ref
 
     def _keep(self, ref: int, value: float, at: float | None) -> None:
@@ -282,14 +303,15 @@ class _Reading:
             raise careful.BadLine(careful.DUPLICATE)
 
     def _reject(self, index: int, line: bytes, text: bytes, reason: str) -> None:
+        self.rejected += 1
         self.reasons[reason] = self.reasons.get(reason, 0) + 1
         if self.first_bad_line is None:
             shown = text[: 4 * SHOWN_CHARACTERS].decode(errors="replace")[:SHOWN_CHARACTERS]
             self.first_bad_line = (index + 1, shown, reason)
-        if not self.known_names:
+        if not self.known_names and reason not in _READABLE:
             start = _START.match(text)
             self.known_names = start is not None and meaning.is_known(start[0].decode())
-        if sum(self.reasons.values()) % JUDGED_EVERY == 0:
+        if self.rejected % JUDGED_EVERY == 0:
             self._judge()
 
     def _judge(self) -> None:
@@ -302,10 +324,10 @@ class _Reading:
         raise ExpositionError(NOT_AN_EXPOSITION, f"{unreadable} of {unreadable + self.accepted} lines do not parse")
 
     def _finish(self, body: bytes, lines: list[bytes]) -> Parsed:
-        if self.new_refs:
-            self.cache.declare(self.new_refs, _types(body))
+        if self.new_names:
+            self.cache.declare(self.new_names, _types(body))
         self.cache.touch(self.latest)
-        gone = self.cache.let_go()
+        gone = self.cache.end()
         refs = np.fromiter(self.latest, dtype=np.int64, count=len(self.latest))
         values = np.fromiter((value for _, value in self.latest.values()), dtype=np.float64, count=len(self.latest))
         refs.flags.writeable = values.flags.writeable = False
@@ -316,29 +338,30 @@ class _Reading:
             refs=refs,
             values=values,
             accepted=self.accepted,
-            rejected=sum(self.reasons.values()),
+            rejected=self.rejected,
             reasons=self.reasons,
             first_bad_line=self.first_bad_line,
             duplicates=duplicates,
             stamped=[Stamped(ref, value, at) for (ref, at), value in self.stamped.items()],
-            new_refs=self.new_refs,
+            new_refs=list(self.new_names),
             gone_refs=gone,
         )
 
     def _layout(self, body: bytes, lines: list[bytes], refs: IntArray) -> _Layout:
-        is_other = [not is_sample for is_sample in self.is_sample]
-        others = list(compress(lines, is_other))
+        is_sample = _shared(tuple(self.is_sample))
+        is_other = _shared(tuple(not sample for sample in is_sample))
+        others = _shared(tuple(compress(lines, is_other)))
         fixed = len(lines) - 1 + sum(map(len, others)) + sum(map(len, self.prefixes))
         return _Layout(
             lines=len(lines),
-            is_sample=self.is_sample,
+            is_sample=is_sample,
             is_other=is_other,
             others=others,
             prefixes=self.prefixes,
             fixed_bytes=fixed,
             room=careful.MAX_LINE_BYTES - max(map(len, self.prefixes), default=0),
             refs=refs,
-            rejected=sum(self.reasons.values()),
+            rejected=self.rejected,
             reasons=self.reasons,
             first_bad_line=self.first_bad_line,
         )
@@ -351,6 +374,12 @@ def _head(text: bytes) -> bytes:
         return text[: brace + 1]
     bare = None if b"{" in text else _BARE.match(text)
     return b"" if bare is None else bare[0]
+
+
+@lru_cache(maxsize=1024)
+def _shared(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    """The same object for the same parts: targets of one exporter have the same comments in the same places."""
+    return parts
 
 
 def _types(body: bytes) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpufleet.scrape.exposition import SeriesCache, read
+from gpufleet.scrape.exposition import ExpositionError, SeriesCache, read
 
 
 def scrape(cache: SeriesCache, body: bytes) -> tuple[list[int], list[int], list[int]]:
@@ -70,3 +70,39 @@ def test_spellings_of_one_series_share_a_ref_and_go_together() -> None:
     with pytest.raises(KeyError):
         cache.series(first)
     assert cache.raw_bytes == 2
+
+
+def test_a_refused_body_leaves_nothing_behind() -> None:
+    cache = SeriesCache(limit=10)
+    (known,), _, _ = scrape(cache, b"a 1\n")
+    for number in range(50):
+        body = b"a 2\n" + b"".join(b"m%d_%d 1\n" % (number, series) for series in range(20))
+        with pytest.raises(ExpositionError, match="too many samples"):
+            read(body, cache, scraped_at=1e9, max_samples=20)
+        assert len(cache) == 1
+    refs, new, _ = scrape(cache, b"a 3\nm1_1 1\n")
+    assert refs[0] == known
+    assert new == refs[1:]
+
+
+def test_spellings_learnt_from_refused_bodies_are_bounded_too() -> None:
+    cache = SeriesCache(limit=10)
+    scrape(cache, b'a{x="1"} 1\n')
+    for blanks in range(1, 50):
+        with pytest.raises(ExpositionError):
+            read(b'a{x="1"%b} 1\nb 1\n' % (b" " * blanks), cache, scraped_at=1e9, max_samples=1)
+        scrape(cache, b"b 1\n")
+    assert cache.raw_bytes < 500
+
+
+def test_an_exporter_that_shuffles_its_labels_keeps_its_refs() -> None:
+    cache = SeriesCache(limit=20)
+    labels = [b'l%d="1"' % number for number in range(8)]
+    first: list[int] = []
+    for turn in range(500):
+        labels.insert(turn % 8, labels.pop((turn * 5) % 8))
+        refs, new, gone = scrape(cache, b"a{" + b",".join(labels) + b"} 1\n")
+        first = first or refs
+        assert (refs, gone) == (first, [])
+        assert new == (refs if turn == 0 else [])
+    assert cache.raw_bytes < 20 * 80
