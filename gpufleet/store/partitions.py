@@ -19,6 +19,8 @@ PARENT = "store_frame"
 LIVE = 0
 
 _MAKE_LOCK, _DROP_LOCK = 0x67706600, 0x67706601
+# Values of up to half a page stay in the row: one look-up less for a read than beside it.
+_INLINE = "WITH (toast_tuple_target = 4064)"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SPAN_NAME = f"{PARENT}_%Y%m%d_%H"
 
@@ -94,7 +96,7 @@ def _present() -> set[str]:
 def _make_span(start: datetime) -> None:
     name = start.strftime(_SPAN_NAME)
     with connection.cursor() as cursor:
-        cursor.execute(_sql("CREATE TABLE {} (LIKE {} INCLUDING ALL)", name, PARENT))
+        cursor.execute(_sql(f"CREATE TABLE {{}} (LIKE {{}} INCLUDING ALL) {_INLINE}", name, PARENT))
         cursor.execute(
             _sql("ALTER TABLE {} ATTACH PARTITION {} FOR VALUES FROM (%s) TO (%s)", PARENT, name),
             [start, start + SPAN],
@@ -104,7 +106,7 @@ def _make_span(start: datetime) -> None:
 def _make_replay(name: str) -> None:
     """A replay is read by its cycles, whose length the live interval does not tell: hence the index."""
     with connection.cursor() as cursor:
-        cursor.execute(_sql("CREATE TABLE IF NOT EXISTS {} (LIKE {} INCLUDING ALL)", name, PARENT))
+        cursor.execute(_sql(f"CREATE TABLE IF NOT EXISTS {{}} (LIKE {{}} INCLUDING ALL) {_INLINE}", name, PARENT))
         cursor.execute(_sql("CREATE INDEX IF NOT EXISTS {} ON {} (cycle)", f"{name}_cycle", name))
 
 
