@@ -34,5 +34,6 @@ app.conf.update(
     },
     beat_schedule=beat_schedule(settings.ENV["GPUFLEET_INTERVAL_SECONDS"]),
     beat_max_loop_interval=1,
+    beat_sync_every=1,  # the schedule file is written with each task: its age tells whether beat is alive
 )
 app.autodiscover_tasks(["gpufleet.pipeline"])

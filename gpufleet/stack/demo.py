@@ -44,10 +44,14 @@ class _Demo:
         self._plan = made
         self._folder = folder
         self._console = console
+        self._web_ready = self._preparing = self._prepared = self._welcomed = False
         self._first_start = not (folder.path / "users.json").exists()
 
     def processes_changed(self, processes: Mapping[str, int]) -> None:
         made = self._plan
+        self._prepared = self._prepared or (self._preparing and "prepare" not in processes)
+        self._preparing = "prepare" in processes
+        self._welcome()
         self._folder.write_json(
             "demo.json",
             {
@@ -65,10 +69,16 @@ class _Demo:
     def ready(self, name: str, seconds: float) -> None:
         if name != "first-look":  # it speaks for itself
             self._console.say(f"{name} is ready ({seconds:.1f} s)")
-        if name == "web":
-            self._console.block(self._welcome())
+        self._web_ready = self._web_ready or name == "web"
+        self._welcome()
 
-    def _welcome(self) -> str:
+    def _welcome(self) -> None:
+        """Once the pages answer and everybody can sign in."""
+        if self._web_ready and self._prepared and not self._welcomed:
+            self._welcomed = True
+            self._console.block(self._addresses())
+
+    def _addresses(self) -> str:
         made, people = self._plan, self._folder.read_json("users.json")
         lines = ["", f"  gpufleet    {made.url}"]
         if made.options.simulator:

@@ -96,7 +96,7 @@ def _make(path: Path) -> None:
             raise StackError(f"The data folder {path} is a file, not a folder: choose another one with --data.")
     else:
         path.mkdir(parents=True)
-        path.chmod(0o711)  # PostgreSQL's account passes through; nobody else can list it
+        path.chmod(0o711 if os.geteuid() == 0 else 0o700)  # root's PostgreSQL passes through as another account
     if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
         raise StackError(f"The data folder {path} cannot be written: change its owner or choose another with --data.")
 

@@ -192,8 +192,7 @@ def _binaries(account: Account | None) -> Path:
 
 def _copy_of(package: Path) -> Path:
     """A copy below STATE_FOLDER, made once for each build of the server."""
-    about = (package / "pginstall" / "bin" / "postgres").stat()
-    mark = hashlib.sha256(f"{package} {about.st_size} {about.st_mtime_ns}".encode()).hexdigest()[:16]
+    mark = hashlib.sha256((package / "pginstall" / "bin" / "postgres").read_bytes()).hexdigest()[:16]
     copy = STATE_FOLDER / f"binaries-{mark}"
     if copy.exists():
         return copy
