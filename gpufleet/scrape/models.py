@@ -18,7 +18,7 @@ class Cycle(models.Model):
     shards = models.PositiveSmallIntegerField()
     shards_scraped = models.PositiveSmallIntegerField(default=0)
     scraped = ArrayField(
-        models.PositiveSmallIntegerField(), default=list, help_text="The shards that are stored, in the order they came."
+        models.PositiveSmallIntegerField(), default=list, help_text="The shards that are stored, as they came."
     )
     shards_detected = models.PositiveSmallIntegerField(default=0)
     finished_at = models.DateTimeField(null=True)

@@ -45,7 +45,7 @@ class Migration(migrations.Migration):
                 ('started_at', models.DateTimeField()),
                 ('shards', models.PositiveSmallIntegerField()),
                 ('shards_scraped', models.PositiveSmallIntegerField(default=0)),
-                ('scraped', django.contrib.postgres.fields.ArrayField(base_field=models.PositiveSmallIntegerField(), default=list, help_text='The shards that are stored, in the order they came.', size=None)),
+                ('scraped', django.contrib.postgres.fields.ArrayField(base_field=models.PositiveSmallIntegerField(), default=list, help_text='The shards that are stored, as they came.', size=None)),
                 ('shards_detected', models.PositiveSmallIntegerField(default=0)),
                 ('finished_at', models.DateTimeField(null=True)),
                 ('missed_before', models.PositiveIntegerField(default=0, help_text='Cycles that never ran between the one before and this one.')),

@@ -1,0 +1,117 @@
+"""Writes of the collector: its cycles, what each shard brought, and how targets stand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from itertools import groupby
+
+import orjson
+from django.db import connection, transaction
+from django.db.models import F, Value
+from django.db.models.functions import Coalesce, Least
+
+from gpufleet.fleet.models import Cluster, Target
+from gpufleet.scrape.cycle import CycleResult, Status
+from gpufleet.scrape.models import Cycle
+from gpufleet.store.append import append_frames
+
+_STATUSES = """
+INSERT INTO scrape_targetstatus AS old
+    (target_id, last_scrape_at, last_good_at, reason, detail, failures_in_a_row, duration_seconds, bytes,
+     samples_accepted, samples_rejected, samples_missing, samples_impossible, samples_disagreeing, first_bad_line)
+SELECT target_id, scraped_at, CASE WHEN reason = '' THEN scraped_at END, reason, detail,
+       CASE WHEN reason = '' THEN 0 ELSE 1 END, duration_seconds, bytes, accepted, rejected, missing, impossible,
+       disagreeing, first_bad_line::jsonb
+FROM unnest(%s::bigint[], %s::timestamptz[], %s::text[], %s::text[], %s::float8[], %s::int[], %s::int[], %s::int[],
+            %s::int[], %s::int[], %s::int[], %s::text[])
+    AS told (target_id, scraped_at, reason, detail, duration_seconds, bytes, accepted, rejected, missing, impossible,
+             disagreeing, first_bad_line)
+ORDER BY target_id
+ON CONFLICT (target_id) DO UPDATE SET
+    last_scrape_at = EXCLUDED.last_scrape_at,
+    last_good_at = coalesce(EXCLUDED.last_good_at, old.last_good_at),
+    failures_in_a_row = CASE WHEN EXCLUDED.reason = '' THEN 0 ELSE old.failures_in_a_row + 1 END,
+    (reason, detail, duration_seconds, bytes, samples_accepted, samples_rejected, samples_missing, samples_impossible,
+     samples_disagreeing, first_bad_line)
+    = (EXCLUDED.reason, EXCLUDED.detail, EXCLUDED.duration_seconds, EXCLUDED.bytes, EXCLUDED.samples_accepted,
+       EXCLUDED.samples_rejected, EXCLUDED.samples_missing, EXCLUDED.samples_impossible, EXCLUDED.samples_disagreeing,
+       EXCLUDED.first_bad_line)
+WHERE old.last_scrape_at <> EXCLUDED.last_scrape_at
+"""
+
+
+def begin_cycle(cluster: Cluster, number: int, interval_seconds: int, shards: int, now: datetime) -> Cycle | None:
+    """The new cycle, None when somebody has begun it already. Counts the slots since the last one that nobody used."""
+    cycles = Cycle.objects.filter(cluster=cluster, interval_seconds=interval_seconds)
+    newest = cycles.order_by("-number").values_list("number", flat=True).first()
+    missed = max(0, number - newest - 1) if newest is not None else 0
+    cycle, is_new = Cycle.objects.get_or_create(
+        cluster=cluster,
+        number=number,
+        interval_seconds=interval_seconds,
+        defaults={"started_at": now, "shards": shards, "missed_before": missed},
+    )
+    return cycle if is_new else None
+
+
+def store_shard(cycle_id: int | None, shard: int, result: CycleResult, now: datetime) -> bool:
+    """Keeps what a shard brought, once a cycle. False when the shard of this cycle is stored already.
+
+    One transaction: the frames (one COPY), the statuses (one statement), what targets turned out to be, and the mark
+    on the cycle. `cycle_id` is None for a scrape outside the clock, such as a replay's.
+    """
+    with transaction.atomic():
+        if cycle_id is not None and not _mark(cycle_id, shard):
+            return False
+        append_frames(result.frames, now)
+        write_statuses(result.statuses)
+        set_kinds(result.kinds)
+    return True
+
+
+def mark_detected(cycle_id: int, now: datetime) -> None:
+    """One more shard of the cycle is judged; with the last one the cycle is finished."""
+    with transaction.atomic():
+        mine = Cycle.objects.filter(id=cycle_id)
+        mine.update(shards_detected=Least(F("shards_detected") + 1, F("shards")))
+        mine.filter(shards_detected__gte=F("shards")).update(finished_at=Coalesce(F("finished_at"), Value(now)))
+
+
+def write_statuses(statuses: Sequence[Status]) -> None:
+    """How targets stand now; one statement. The same scrape again changes nothing."""
+    if not statuses:
+        return
+    rows = [
+        (
+            *(s.target_id, s.scraped_at, s.reason, s.detail.replace("\0", ""), s.duration_seconds, s.bytes, s.accepted),
+            *(s.rejected, s.missing, s.impossible, s.disagreeing, _bad_line(s)),
+        )
+        for s in statuses
+    ]
+    with connection.cursor() as cursor:
+        cursor.execute(_STATUSES, [list(column) for column in zip(*rows, strict=True)])
+
+
+def set_kinds(kinds: Mapping[int, str]) -> None:
+    """What targets have shown to be; nothing is written when nothing is new."""
+    pairs = sorted((kind, target_id) for target_id, kind in kinds.items())
+    for kind, group in groupby(pairs, key=lambda pair: pair[0]):
+        Target.objects.filter(id__in=[target_id for _, target_id in group]).update(kind=kind)
+
+
+def _mark(cycle_id: int, shard: int) -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE scrape_cycle SET scraped = array_append(scraped, %s::int), shards_scraped = shards_scraped + 1"
+            " WHERE id = %s AND NOT %s = ANY (scraped)",
+            [shard, cycle_id, shard],
+        )
+        return bool(cursor.rowcount == 1)
+
+
+def _bad_line(status: Status) -> str | None:
+    if status.first_bad_line is None:
+        return None
+    number, text, reason = status.first_bad_line
+    return orjson.dumps({"line": number, "text": text.replace("\0", "\ufffd"), "reason": reason}).decode()
