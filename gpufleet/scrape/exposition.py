@@ -9,22 +9,18 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from functools import lru_cache
-from itertools import compress
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import orjson
 
 from gpufleet.catalogue import meaning
 from gpufleet.scrape import careful
+from gpufleet.scrape.body_layout import PLAIN_NUMBER, PLAIN_TAIL, BodyLayout, Rejections, fit, lay_out
 from gpufleet.scrape.careful import parse_series
 from gpufleet.scrape.series_cache import SeriesCache
 
 __all__ = ["ExpositionError", "Parsed", "SeriesCache", "Stamped", "parse_series", "read"]
 
-Part = TypeVar("Part", bool, bytes)
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
@@ -37,11 +33,8 @@ TOO_MANY_SAMPLES = "too many samples"
 CUT_OFF = "cut off"
 
 _READABLE = frozenset({careful.TOO_OLD, careful.TOO_FAR_AHEAD, careful.DUPLICATE})
-_HASH = ord("#")
-_PLAIN_NUMBER = b"0123456789+-.eE"
-_PLAIN_TAIL = b"0123456789+-.eEnNaAiIfFtTyY"
-_BLANK_OR_NUMBER = _PLAIN_NUMBER + b" "
-_LETTERS = re.compile(rb"[+-]?(?:nan|inf|infinity)", re.IGNORECASE)
+_HASH, _BRACE = ord("#"), ord("}")
+_INFINITE = (float("inf"), float("-inf"))
 _TYPE = re.compile(rb"^[ \t]*#[ \t]+TYPE[ \t]+([^ \t]+)[ \t]+([a-z]+)[ \t\r]*$", re.MULTILINE)
 _START = re.compile(rb"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _BARE = re.compile(rb"[^ \t]+")
@@ -89,23 +82,6 @@ class Parsed:
     gone_refs: list[int]
 
 
-@dataclass(slots=True)
-class _Layout:
-    """Where the samples of the last body stood. A body that fits it needs no look at a label."""
-
-    lines: int
-    is_sample: tuple[bool, ...]
-    is_other: tuple[bool, ...]
-    others: tuple[bytes, ...]
-    prefixes: list[bytes]
-    fixed_bytes: int
-    room: int
-    refs: IntArray
-    rejected: int
-    reasons: dict[str, int]
-    first_bad_line: tuple[int, str, str] | None
-
-
 def read(body: bytes, cache: SeriesCache, *, scraped_at: float, max_samples: int, content_type: str = "") -> Parsed:
     """Every sample of `body`, scraped at `scraped_at` (Unix seconds). `content_type` is the header as sent.
 
@@ -114,64 +90,22 @@ def read(body: bytes, cache: SeriesCache, *, scraped_at: float, max_samples: int
     openmetrics = _is_openmetrics(body, content_type)
     lines = body.split(b"\n")
     layout = cache.layout
-    if isinstance(layout, _Layout) and len(layout.refs) <= max_samples:
-        values = _fit(body, lines, layout)
+    if isinstance(layout, BodyLayout) and len(layout.refs) <= max_samples:
+        values = fit(body, lines, layout)
         if values is not None:
             return _parsed_again(layout, values)
     reading = _Reading(cache, scraped_at, max_samples, openmetrics)
     return reading.read(body, lines)
 
 
-def _fit(body: bytes, lines: list[bytes], layout: _Layout) -> FloatArray | None:
-    """The values of a body that is laid out like the last one; None when it is not."""
-    if len(lines) != layout.lines or tuple(compress(lines, layout.is_other)) != layout.others:
-        return None
-    tails = list(map(bytes.removeprefix, compress(lines, layout.is_sample), layout.prefixes))
-    # removeprefix leaves a line without the prefix whole, so the lengths tell whether all of them had it.
-    tail_bytes = sum(map(len, tails))
-    if tail_bytes != len(body) - layout.fixed_bytes:
-        return None
-    if tail_bytes > layout.room and max(map(len, tails)) > layout.room:
-        return None
-    values = _numbers(tails)
-    if values is not None:
-        values.flags.writeable = False
-    return values
-
-
-def _numbers(tails: list[bytes]) -> FloatArray | None:
-    """The numbers of texts that hold nothing else; None when one is no number or needs a closer look."""
-    letters = b"".join(tails).translate(None, _BLANK_OR_NUMBER)
-    if not letters:
-        try:
-            # Most bodies spell numbers as JSON does, and this is five times as fast as float() on each.
-            return np.array(orjson.loads(b"[%b]" % b",".join(tails)), dtype=np.float64)
-        except orjson.JSONDecodeError:
-            pass
-    elif letters.translate(None, _PLAIN_TAIL):
-        return None
-    try:
-        values = np.fromiter(map(float, tails), dtype=np.float64, count=len(tails))
-    except ValueError:
-        return None
-    if np.isinf(values).any() and not _infinities_are_spelt(tails, values):
-        return None
-    return values
-
-
-def _infinities_are_spelt(tails: list[bytes], values: FloatArray) -> bool:
-    """False when a number overflowed into infinity."""
-    return all(_LETTERS.fullmatch(tails[index].strip(b" ")) for index in np.flatnonzero(np.isinf(values)))
-
-
-def _parsed_again(layout: _Layout, values: FloatArray) -> Parsed:
+def _parsed_again(layout: BodyLayout, values: FloatArray) -> Parsed:
     return Parsed(
         refs=layout.refs,
         values=values,
         accepted=len(values),
-        rejected=layout.rejected,
-        reasons=dict(layout.reasons),
-        first_bad_line=layout.first_bad_line,
+        rejected=layout.rejections.count,
+        reasons=dict(layout.rejections.reasons),
+        first_bad_line=layout.rejections.first_bad_line,
         duplicates=0,
         stamped=[],
         new_refs=[],
@@ -210,7 +144,7 @@ class _Reading:
     is_sample: list[bool] = field(default_factory=list)
 
     def read(self, body: bytes, lines: list[bytes]) -> Parsed:
-        if isinstance(self.cache.layout, _Layout):
+        if isinstance(self.cache.layout, BodyLayout):
             self.cache.touch(self.cache.layout.refs.tolist())
             self.cache.layout = None
         self.cache.begin()
@@ -224,12 +158,36 @@ class _Reading:
 
     def _take_all(self, lines: list[bytes]) -> None:
         for index, line in enumerate(lines):
+            if self._take_known(line):
+                self.is_sample.append(True)
+                continue
             text = line.strip(careful.BLANKS)
             if not text or text[0] == _HASH:
                 self.is_sample.append(False)
                 continue
             self.is_sample.append(self._take(index, line, text))
         self._judge()
+
+    def _take_known(self, line: bytes) -> bool:
+        """Take a line as most are: a known text, one blank, a plain number. False leaves it to the longer way."""
+        head, _, tail = line.rpartition(b" ")
+        ref = self.cache.lookup(head)
+        if ref is None or ref in self.latest or tail.translate(None, PLAIN_NUMBER):
+            return False
+        if len(line) > careful.MAX_LINE_BYTES or self.accepted >= self.max_samples:
+            return False
+        try:
+            value = float(tail)
+        except ValueError:
+            return False
+        if value in _INFINITE:
+            return False
+        self.latest[ref] = (self.scraped_at, value)
+        self.plain.add(ref)
+        self.accepted += 1
+        raw = self.cache.raw(ref)
+        self.prefixes.append(raw if raw == head and head[-1] == _BRACE else line[: len(head) + 1])
+        return True
 
     def _take(self, index: int, line: bytes, text: bytes) -> bool:
         """Take one line; True when the next body may be cut at the same place."""
@@ -253,21 +211,16 @@ class _Reading:
 
     def _sample(self, text: bytes) -> tuple[int, float, float | None, int]:
         """Ref, value, stamp, and where the value begins in `text` (0: not at a place to remember)."""
-        head, _, tail = text.rpartition(b" ")
-        ref = self.cache.lookup(head)
-        fits = len(text) <= careful.MAX_LINE_BYTES
-        if ref is not None and fits and not tail.translate(None, _PLAIN_NUMBER):
-            return ref, careful.parse_number(tail), None, len(head) + 1
         head = _head(text)
         ref = self.cache.lookup(head)
-        if ref is not None and fits:
+        if ref is not None and len(text) <= careful.MAX_LINE_BYTES:
             value, at = careful.parse_tail(text[len(head) :], self.openmetrics)
         else:
             sample = careful.parse_line(text, self.openmetrics)
             head, value, at = sample.raw, sample.value, sample.at
             ref = self._ref(sample)
         rest = text[len(head) :].lstrip(careful.BLANKS)
-        return ref, value, at, 0 if rest.translate(None, _PLAIN_TAIL) else len(text) - len(rest)
+        return ref, value, at, 0 if rest.translate(None, PLAIN_TAIL) else len(text) - len(rest)
 
     def _ref(self, sample: careful.Sample) -> int:
         ref = self.cache.lookup(sample.raw)
@@ -333,7 +286,8 @@ class _Reading:
         refs.flags.writeable = values.flags.writeable = False
         duplicates = self.reasons.get(careful.DUPLICATE, 0)
         if len(self.prefixes) == self.accepted and not duplicates:
-            self.cache.layout = self._layout(body, lines, refs)
+            refused = Rejections(self.rejected, dict(self.reasons), self.first_bad_line)
+            self.cache.layout = lay_out(lines, self.is_sample, self.prefixes, refs, refused)
         return Parsed(
             refs=refs,
             values=values,
@@ -347,25 +301,6 @@ class _Reading:
             gone_refs=gone,
         )
 
-    def _layout(self, body: bytes, lines: list[bytes], refs: IntArray) -> _Layout:
-        is_sample = _shared(tuple(self.is_sample))
-        is_other = _shared(tuple(not sample for sample in is_sample))
-        others = _shared(tuple(compress(lines, is_other)))
-        fixed = len(lines) - 1 + sum(map(len, others)) + sum(map(len, self.prefixes))
-        return _Layout(
-            lines=len(lines),
-            is_sample=is_sample,
-            is_other=is_other,
-            others=others,
-            prefixes=self.prefixes,
-            fixed_bytes=fixed,
-            room=careful.MAX_LINE_BYTES - max(map(len, self.prefixes), default=0),
-            refs=refs,
-            rejected=self.rejected,
-            reasons=self.reasons,
-            first_bad_line=self.first_bad_line,
-        )
-
 
 def _head(text: bytes) -> bytes:
     """What may be the text of the series. If the cache has it then it is: a series ends where its text ends."""
@@ -374,12 +309,6 @@ def _head(text: bytes) -> bytes:
         return text[: brace + 1]
     bare = None if b"{" in text else _BARE.match(text)
     return b"" if bare is None else bare[0]
-
-
-@lru_cache(maxsize=1024)
-def _shared(parts: tuple[Part, ...]) -> tuple[Part, ...]:
-    """The same object for the same parts: targets of one exporter have the same comments in the same places."""
-    return parts
 
 
 def _types(body: bytes) -> dict[str, str]:
