@@ -146,7 +146,9 @@ def raw_values(node: int, gpus: int) -> np.ndarray:
     )
 
 
-def scrape(made: MadeFleet, at: datetime, only: Sequence[int] | None = None, values: Mapping[int, float] | None = None) -> None:
+def scrape(
+    made: MadeFleet, at: datetime, only: Sequence[int] | None = None, values: Mapping[int, float] | None = None
+) -> None:
     """One good scrape of every node (or those with these numbers), and the cycle that it belongs to.
 
     `values`: utilisation in per cent of every GPU, by the node's number.
@@ -203,9 +205,7 @@ def tell(
     StateInterval.objects.create(
         cluster=made.cluster, node=node, gpu=gpu, state=state, reasons=list(reasons), starts_at=since
     )
-    LedgerHead.objects.update_or_create(
-        node=node, defaults={"told_until": now + timedelta(seconds=INTERVAL_SECONDS)}
-    )
+    LedgerHead.objects.update_or_create(node=node, defaults={"told_until": now + timedelta(seconds=INTERVAL_SECONDS)})
 
 
 def make_incident(

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-
 from typing import Any
 
 import pytest
 from django.core.cache import cache
-from factories import MadeFleet, make_fleet, make_user
-
 from django.test import Client
+from factories import MadeFleet, make_fleet, make_user
 
 NOW = datetime(2026, 11, 19, 15, 0, 0, tzinfo=UTC)
 
