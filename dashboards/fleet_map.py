@@ -110,7 +110,8 @@ def _context(
         "panel": read_panel(cluster, asked.at),
         "may_acknowledge": asked.at is None and can(request.user.role, "incident.act"),  # type: ignore[union-attr]
         "scrubber": read_scrubber(cluster, frame.now, asked.at),
-        "month": read_month_box(cluster, frame.now),
+        "month": read_month_box(cluster, snapshot.as_of),
+        "health": frame.health if asked.at is None else collection_health(cluster, asked.at),
         "targets_url": page_address("targets"),
         "targets_down": frame.health.targets - frame.health.targets_up,
     }

@@ -84,10 +84,13 @@ def bin_of(value: float | None, metric: Metric) -> int | None:
     return min(BINS - 1, max(0, int((value - low) / (high - low) * BINS)))
 
 
-def cell_class(gpu: GpuView, value: float | None, metric: Metric, interval_seconds: int) -> tuple[str, str]:
-    """Class and glyph of a cell: the fill is the metric, the edge and glyph are the state; old or missing is hatched."""
-    fresh = gpu.data_age_seconds is not None and gpu.data_age_seconds <= FRESH_INTERVALS * interval_seconds
-    found = bin_of(value, metric) if fresh else None
+def is_fresh(gpu: GpuView, interval_seconds: int) -> bool:
+    return gpu.data_age_seconds is not None and gpu.data_age_seconds <= FRESH_INTERVALS * interval_seconds
+
+
+def cell_class(gpu: GpuView, value: float | None, metric: Metric) -> tuple[str, str]:
+    """Class and glyph of a cell: the fill is the metric, the edge and glyph are the state; a missing value is hatched."""
+    found = bin_of(value, metric)
     fill = "nd" if found is None else f"b{found}"
     if gpu.state == "failed":
         return "fail", "x"
@@ -117,9 +120,10 @@ def _group_name(node: NodeView, group_by: str) -> str:
 def _tile(place: int, node: NodeView, first: int, metric: Metric, interval: int) -> Tile:
     cells = []
     for offset, gpu in enumerate(node.gpus):
-        value = shown(gpu.metrics.get(metric.name), metric)
-        classes, mark = cell_class(gpu, value, metric, interval)
-        cells.append(Cell(first + offset, gpu.slot, gpu.state, classes, mark, "" if value is None else f"{value:,}"))
+        value = shown(gpu.metrics.get(metric.name), metric) if is_fresh(gpu, interval) else None
+        classes, mark = cell_class(gpu, value, metric)
+        text = "" if value is None or gpu.state == "unknown" else f"{value:,}"
+        cells.append(Cell(first + offset, gpu.slot, gpu.state, classes, mark, text))
     match = NUMBERED_NAME.fullmatch(node.name)
     prefix, short = (match[1], match[2]) if match else ("", node.name)
     return Tile(place, node, prefix, short, cells, kilowatts(node.gpus))
@@ -133,13 +137,9 @@ def kilowatts(gpus: Iterable[GpuView]) -> str:
 
 def values_of(snapshot: FleetSnapshot, metric: Metric) -> list[float]:
     """The fresh values in display units."""
-    limit = FRESH_INTERVALS * snapshot.interval_seconds
-    found = []
-    for gpu in snapshot.gpus:
-        value = shown(gpu.metrics.get(metric.name), metric)
-        if value is not None and gpu.data_age_seconds is not None and gpu.data_age_seconds <= limit:
-            found.append(float(value))
-    return found
+    fresh = [gpu for gpu in snapshot.gpus if is_fresh(gpu, snapshot.interval_seconds)]
+    values = [shown(gpu.metrics.get(metric.name), metric) for gpu in fresh]
+    return [float(value) for value in values if value is not None]
 
 
 def histogram(values: Sequence[float], metric: Metric) -> list[Bar]:

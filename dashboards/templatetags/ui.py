@@ -93,6 +93,12 @@ def age(seconds: float | None) -> str:
 
 
 @register.filter
+def short_age_at(instant: datetime | None, now: datetime) -> str:
+    """One unit, for tiles."""
+    return " ".join(age_at(instant, now).split(" ")[:2])
+
+
+@register.filter
 def age_at(instant: datetime | None, now: datetime) -> str:
     return age(None if instant is None else (now - instant).total_seconds())
 

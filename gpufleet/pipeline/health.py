@@ -42,11 +42,11 @@ class CollectionHealth:
 
 
 def collection_health(cluster: Cluster | None, now: datetime) -> CollectionHealth:
-    """Two queries."""
+    """As things stand at `now`; the targets are today's. Two queries."""
     interval = int(settings.ENV["GPUFLEET_INTERVAL_SECONDS"])
     if cluster is None:
         return CollectionHealth(now, interval, None, None, 0, 0)
-    good = Cycle.objects.filter(cluster=cluster, shards__gt=0, shards_scraped__gte=F("shards"))
+    good = Cycle.objects.filter(cluster=cluster, started_at__lte=now, shards__gt=0, shards_scraped__gte=F("shards"))
     newest = good.order_by("-number").values_list("started_at", flat=True).first()
     counts = Target.objects.filter(cluster=cluster, removed_at=None).aggregate(
         targets=Count("id"), up=Count("id", filter=Q(status__reason="")), since=Min("created_at")

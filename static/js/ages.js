@@ -13,6 +13,11 @@ export function ageText(seconds) {
   return second ? `${first} ${unit} ${second} ${smaller}` : `${first} ${unit}`;
 }
 
+/** The first unit only, for tiles. */
+export function shortAge(text) {
+  return text.split(" ").slice(0, 2).join(" ");
+}
+
 // The server's clock decides; a laptop may be minutes off.
 let clockOffset = 0;
 
@@ -31,7 +36,8 @@ export function tickAges(root = document) {
   for (const element of root.querySelectorAll("[data-age-of]")) {
     const at = Date.parse(element.dataset.ageOf) / 1000;
     if (Number.isNaN(at)) continue;
-    const text = ageText(now - at);
+    const whole = ageText(now - at);
+    const text = element.dataset.ageShort === undefined ? whole : shortAge(whole);
     if (element.textContent !== text) element.textContent = text;
   }
 }

@@ -1,5 +1,5 @@
 // Paints the wall from a live message: the fill is the metric, edge and glyph are the state, old values are hatched.
-import {ageText} from "./ages.js";
+import {ageText, shortAge} from "./ages.js";
 
 const BINS = 16;
 const FRESH_INTERVALS = 2;
@@ -33,6 +33,7 @@ export class Wall {
     for (const cell of root.querySelectorAll("[data-i]")) this.cells[Number(cell.dataset.i)] = cell;
     this.tiles = [];
     for (const tile of root.querySelectorAll("[data-n]")) this.tiles[Number(tile.dataset.n)] = tile;
+    this.nodeOf = data.nodes.flatMap(([, slots], node) => slots.map(() => node));
     this.message = null;
     this.drawn = [];
   }
@@ -69,21 +70,25 @@ export class Wall {
       const age = known === undefined ? 0 : known ?? Infinity;
       const old = age + since > limit;
       const value = message.values[index];
-      this.paintCell(cell, index, message.states[index], old ? -1 : binOf(value, scale), value);
+      const inDownNode = message.node_states[this.nodeOf[index]] === "f";
+      this.paintCell(cell, index, message.states[index], old ? -1 : binOf(value, scale), value, inDownNode);
     }
     for (let index = 0; index < this.tiles.length; index += 1) {
       if (this.tiles[index]) this.paintTile(this.tiles[index], index, message, since > limit);
     }
   }
 
-  paintCell(cell, index, state, bin, value) {
-    const key = `${state}${bin}${this.isMatrix ? value : ""}`;
+  paintCell(cell, index, state, bin, value, inDownNode) {
+    const key = `${state}${bin}${inDownNode}${this.isMatrix ? value : ""}`;
     if (this.drawn[index] === key) return;
     this.drawn[index] = key;
     const fill = bin < 0 ? "nd" : `b${bin}`;
     const byState = {f: "fail", d: `${fill} risk`, u: "nd", m: "mtc", o: "oos"}[state] ?? fill;
-    cell.className = this.isMatrix ? byState : `c ${byState}`;
+    // The tile of a node that is down is red as a whole: its GPUs are hatched, not marked one by one.
+    const covered = inDownNode && state === "f" && !this.isMatrix;
+    cell.className = this.isMatrix ? byState : `c ${covered ? "nd" : byState}`;
     if (this.isMatrix) this.writeNumber(cell, state, bin, value);
+    else if (covered) cell.replaceChildren();
     else if (state === "f" || state === "d") cell.replaceChildren(glyph(state === "f" ? "x" : "tri", ""));
     else if (cell.firstChild) cell.replaceChildren();
   }
@@ -92,7 +97,7 @@ export class Wall {
     const word = document.createElement("span");
     if (state === "f") cell.replaceChildren(glyph("x", ""));
     else {
-      word.textContent = value === null || bin < 0 ? "" : value.toLocaleString("en");
+      word.textContent = value === null || bin < 0 || state === "u" ? "" : value.toLocaleString("en");
       cell.replaceChildren(word);
     }
     if (state !== "h") {
@@ -124,7 +129,8 @@ export class Wall {
     const [name, colour] = HEAD_GLYPH[state];
     const age = document.createElement("em");
     age.dataset.ageOf = new Date(since * 1000).toISOString();
-    age.textContent = ageText(this.message.as_of - since);
+    age.dataset.ageShort = "";
+    age.textContent = shortAge(ageText(this.message.as_of - since));
     mark.append(glyph(name, `g ${colour}`), age);
     return mark;
   }
