@@ -6,7 +6,6 @@ from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.utils.http import urlencode
 from django.views.decorators.http import require_safe
 
 from dashboards.addresses import node_address
@@ -81,7 +80,9 @@ def gpu(request: HttpRequest, uuid: str) -> HttpResponse:
     )
     if place is None:
         raise Http404("There is no such GPU.")
-    return redirect(f"{node_address(place.node.name)}?{urlencode({**request.GET.dict(), 'gpu': place.slot})}")
+    query = request.GET.copy()
+    query["gpu"] = str(place.slot)
+    return redirect(f"{node_address(place.node.name)}?{query.urlencode()}")
 
 
 def _node(cluster: Cluster | None, name: str) -> Node:
@@ -128,4 +129,4 @@ def _focus(request: HttpRequest, view: NodeView) -> int | None:
     if asked.isdecimal() and int(asked) in slots:
         return int(asked)
     sick = [gpu.slot for gpu in view.gpus if gpu.state in ("failed", "degraded")]
-    return (sick or slots or [None])[0]
+    return next(iter(sick or slots), None)

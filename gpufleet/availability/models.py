@@ -18,7 +18,7 @@ class State(models.TextChoices):
 
 
 class StateInterval(models.Model):
-    """A subject (a GPU, or a node when `gpu` is null) in one state during `[starts_at, ends_at)`; open: `ends_at` null."""
+    """A GPU (or a node, when `gpu` is null) in one state during `[starts_at, ends_at)`; open: `ends_at` null."""
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE)
     node = models.ForeignKey(Node, on_delete=models.CASCADE, null=True, related_name="state_intervals")

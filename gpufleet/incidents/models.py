@@ -34,9 +34,12 @@ class Incident(models.Model):
     recommended_action = models.CharField(max_length=31)
     evidence = models.JSONField(default=list)
     occurrences = models.PositiveIntegerField(default=1)
+    occurrence_ids = models.JSONField(default=list)
+    needs_person = models.BooleanField(default=False)
     paged = models.BooleanField(default=False)
     parent = models.ForeignKey("self", on_delete=models.SET_NULL, null=True, related_name="children")
     first_evidence_at = models.DateTimeField()
+    last_event_at = models.DateTimeField(help_text="When its newest occurrence happened.")
     opened_at = models.DateTimeField()
     last_seen_at = models.DateTimeField()
     no_data_since = models.DateTimeField(null=True)
@@ -65,6 +68,7 @@ class Incident(models.Model):
         indexes = (
             models.Index(fields=("cluster", "-opened_at", "-id"), name="incident_newest"),
             models.Index(fields=("node", "-opened_at"), name="incident_by_node"),
+            models.Index(fields=("cluster", "kind", "subject", "-id"), name="incident_by_key"),
         )
 
     def __str__(self) -> str:
