@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
@@ -30,10 +29,7 @@ COLUMNS = (
     "reason",
     "values",
 )
-_HEADER = b"PGCOPY\n\xff\r\n\0" + struct.pack(">ii", 0, 0)
-_TRAILER = struct.pack(">h", -1)
-_FIXED = struct.Struct(">h" + "iq" * 3 + "if" + "ii" * 4)
-_EPOCH_2000 = 946_684_800_000_000  # microseconds from 1970 to PostgreSQL's own epoch
+_TYPES = ("timestamptz", "int8", "int8", "float4", "int4", "int4", "int4", "int4", "int8", "text", "bytea")
 _INT32 = 2**31 - 1
 _MAX_AT = 253_402_300_799.0  # the last second of the year 9999
 
@@ -110,25 +106,19 @@ def _copy(table: str, rows: Iterable[tuple[Key, Frame, bytes | None]]) -> None:
     statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(
         sql.Identifier(table), sql.SQL(", ").join(map(sql.Identifier, COLUMNS))
     )
-    body = b"".join([_HEADER, *(_row(key, frame, blob) for key, frame, blob in rows), _TRAILER])
     # Django leaves the errors of a COPY as the driver raises them; wrapped, both paths fail alike.
     with connection.wrap_database_errors, connection.cursor() as cursor, cursor.copy(statement) as copy:
-        copy.write(body)
+        copy.set_types(_TYPES)
+        for row in rows:
+            copy.write_row(_record(*row))
 
 
-def _row(key: Key, frame: Frame, blob: bytes | None) -> bytes:
-    """One tuple of the binary COPY format: the number of fields, then each with its length; -1 stands for null."""
-    fixed = _FIXED.pack(
-        len(COLUMNS),
-        *(8, key[1] - _EPOCH_2000, 8, key[0], 8, frame.cycle, 4, frame.duration_seconds),
-        *(4, frame.bytes, 4, frame.accepted, 4, frame.rejected, 4, frame.missing),
+def _record(key: Key, frame: Frame, blob: bytes | None) -> tuple[object, ...]:
+    """The values of a row, in the order of COLUMNS."""
+    return (
+        *(_instant(key[1]), key[0], frame.cycle, frame.duration_seconds, frame.bytes, frame.accepted, frame.rejected),
+        *(frame.missing, frame.layout_id, frame.reason, blob),
     )
-    layout = None if frame.layout_id is None else struct.pack(">q", frame.layout_id)
-    return fixed + _field(layout) + _field(frame.reason.encode()) + _field(blob)
-
-
-def _field(data: bytes | None) -> bytes:
-    return struct.pack(">i", -1) if data is None else struct.pack(">i", len(data)) + data
 
 
 def _insert(table: str, rows: Sequence[tuple[Key, Frame, bytes | None]]) -> list[Key]:
@@ -138,18 +128,12 @@ def _insert(table: str, rows: Sequence[tuple[Key, Frame, bytes | None]]) -> list
         " %s::int[], %s::int[], %s::int[], %s::bigint[], %s::text[], %s::bytea[]) ON CONFLICT DO NOTHING"
         " RETURNING target_id, scraped_at"
     ).format(sql.Identifier(table), sql.SQL(", ").join(map(sql.Identifier, COLUMNS)))
-    at = {key: _instant(key[1]) for key, _, _ in rows}
-    records = sorted(
-        (
-            *(at[key], key[0], frame.cycle, frame.duration_seconds, frame.bytes, frame.accepted, frame.rejected),
-            *(frame.missing, frame.layout_id, frame.reason, blob),
-        )
-        for key, frame, blob in rows
-    )
-    micros = {(key[0], instant): key for key, instant in at.items()}
+    # In order, so that two writers of the same frames wait for each other instead of dead-locking.
+    records = [_record(*row) for row in sorted(rows, key=lambda row: row[0])]
+    keys = {(key[0], _instant(key[1])): key for key, _, _ in rows}
     with connection.cursor() as cursor:
         cursor.execute(statement, [list(column) for column in zip(*records, strict=True)])
-        return [micros[(target_id, instant)] for target_id, instant in cursor.fetchall()]
+        return [keys[target_id, instant] for target_id, instant in cursor.fetchall()]
 
 
 def _move_heads(keys: Iterable[Key], now: datetime) -> None:

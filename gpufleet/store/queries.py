@@ -28,7 +28,7 @@ from gpufleet.store.ranges import (
     read_range,
 )
 from gpufleet.store.realms import by_realm
-from gpufleet.store.sources import AT, read
+from gpufleet.store.sources import AT, newest_rows, read
 
 __all__ = [
     "Band",
@@ -139,10 +139,7 @@ def read_at(
     target_ids: Sequence[int], at: float, within_seconds: float, metrics: Collection[str] | None = None
 ) -> list[Latest]:
     """The newest good frame of each target in `[at - within_seconds, at]`: the fleet as it was."""
-    condition = "scraped_at >= %s AND scraped_at <= %s AND values IS NOT NULL"
-    window = [from_unix(at - within_seconds), from_unix(at)]
-    rows = read(target_ids, f"DISTINCT ON (target_id) {_FRAME}", condition, window, _ORDER + " DESC")
-    return _latest([_frame(row) for row in rows], metrics)
+    return _latest([_frame(row) for row in newest_rows(target_ids, at - within_seconds, at, _FRAME)], metrics)
 
 
 def latest_by_gpu(latest: Sequence[Latest], metrics: Collection[str]) -> dict[int, dict[str, tuple[float, float]]]:

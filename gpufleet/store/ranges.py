@@ -87,6 +87,7 @@ class _Lines:
         self.lines: list[_Line] = []
         self.of_series: dict[int, _Line] = {}
         self.node_of_target: dict[int, int] = {}
+        self.targets_of_gpu: dict[int, set[int]] = {}
         self.unit, self.kind = "", ""
         found = Series.objects.filter(metric=metric, **scope).order_by("id")
         seen: dict[Any, _Line] = {}
@@ -99,6 +100,8 @@ class _Lines:
                 self.lines.append(line)
             self.of_series[series_id] = line
             self.node_of_target[target_id] = node_id
+            if gpu_id is not None:
+                self.targets_of_gpu.setdefault(gpu_id, set()).add(target_id)
         self.lines.sort(key=lambda line: (line.gpu_id or 0, line.node_id, sorted(line.labels.items())))
         for number, line in enumerate(self.lines):
             line.number = number
@@ -202,12 +205,14 @@ def read_last_before(
     """
     lines = _Lines(metric, {"gpu_id__in": list(gpu_ids)})
     found: dict[int, tuple[float, float]] = {}
-    until, length = at, 120.0
-    floor = at - within_seconds
-    while until > floor and len(found) < len(set(gpu_ids)):
+    until, length, floor = at, 120.0, at - within_seconds
+    while until > floor:
+        targets = {target for gpu, targets in lines.targets_of_gpu.items() if gpu not in found for target in targets}
+        if not targets:
+            break
         since = max(floor, until - length)
         newer: dict[int, tuple[float, float]] = {}
-        for block in blocks(sorted(lines.node_of_target), since, until, lines.places):
+        for block in blocks(sorted(targets), since, until, lines.places):
             _keep_last(block, lines.of(block), newer)
         found = {**newer, **found}
         until, length = since, length * 2

@@ -84,6 +84,23 @@ def read(
     return found
 
 
+def newest_rows(target_ids: Sequence[int], since: float, until: float, columns: str) -> list[tuple[Any, ...]]:
+    """`columns` of the newest good frame of each target in `[since, until]`, in order of target."""
+    window = [from_unix(since), from_unix(until)]
+    found: list[tuple[Any, ...]] = []
+    with _binary_cursor() as cursor:
+        for table, ids in _tables(cursor, target_ids):
+            query = (
+                "SELECT frame.* FROM unnest(%s::bigint[]) AS target (id)"  # noqa: S608
+                f" CROSS JOIN LATERAL (SELECT {columns} FROM {table} WHERE target_id = target.id"
+                " AND values IS NOT NULL AND scraped_at >= %s AND scraped_at <= %s"
+                " ORDER BY scraped_at DESC LIMIT 1) AS frame ORDER BY target.id"
+            )
+            cursor.execute(query, [ids, *window])
+            found += cursor.fetchall()
+    return found
+
+
 def _first_rows(target_ids: Sequence[int], start: float, end: float, step: float) -> list[tuple[Any, ...]]:
     """The first good frame of each target and step: one probe of the index each, instead of sorting all frames."""
     lows = [start + step * number for number in range(math.ceil((end - start) / step))]

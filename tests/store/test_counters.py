@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from shared import case
 
 from gpufleet.store.counters import increase, rate
+from gpufleet.store.frames import FloatArray
 
 NAN = math.nan
 
 
-def readings_of_case(number: str, name: str) -> np.ndarray:  # type: ignore[type-arg]
+def readings_of_case(number: str, name: str) -> FloatArray:
     folder, _ = case(number)
     found = []
     for path in sorted(folder.glob("t*.prom")):
@@ -44,7 +45,7 @@ def test_case_022_jitter_and_reset_of_an_energy_counter(scale: float) -> None:
     assert growth.total * to_joules == pytest.approx(facts["numbers"]["energy_j"], abs=1e-6)
     assert growth.resets == facts["numbers"]["resets"]
     assert growth.reset.tolist() == [False, False, False, False, True, False]
-    watts = rate(15.0 * np.arange(6), joules)[1:] * to_joules
+    watts = rate(np.arange(0.0, 90.0, 15.0), joules)[1:] * to_joules
     assert watts.tolist() == pytest.approx(facts["numbers"]["power_w"], abs=1e-6)
 
 

@@ -189,6 +189,16 @@ def test_the_last_value_before_an_instant(fleet: Fleet) -> None:
     assert read_last_before("t", [], T0) == {}
 
 
+def test_gpus_without_the_metric_are_not_searched_for(
+    fleet: Fleet, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    one, two = (item.id for item in fleet.gpus)
+    scrape(fleet, 0, fleet.layout(0, [spec("t", one)]), {0: (1,)})
+    read_last_before("t", [one, two], T0 + 1)
+    with django_assert_num_queries(2):
+        assert read_last_before("t", [one, two], T0 + 1) == {one: (T0, 1.0)}
+
+
 def test_every_nth_frame_is_the_same_wherever_the_window_begins(fleet: Fleet) -> None:
     layout = fleet.layout(0, [spec("a")])
     scrape(fleet, 0, layout, dict.fromkeys(range(0, 300, INTERVAL), (1,)))
