@@ -1,0 +1,116 @@
+"""Changes real and made-up bodies at random and reads each of them cold, warm and again: all three must say the same.
+
+    python bench/fuzz_exposition.py [--inputs 1000000] [--seed 1] [--corpus FOLDER]
+
+Stops at the first difference or foreign exception and prints the input. Prints the slowest input at the end. The seed
+of a run is all that is needed to repeat it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import time
+from pathlib import Path
+
+import numpy as np
+
+from gpufleet.scrape.exposition import ExpositionError, Parsed, SeriesCache, read
+
+NOW = 1_773_144_000.0
+MAX_SAMPLES = 200
+LONGEST = 2_000
+WORDS = [
+    *(
+        b'a{b="1"} 1\n',
+        b"a 1\n",
+        b'{"q",x="y"} 2\n',
+        b"# EOF\n",
+        b"# TYPE a counter\n",
+        b"NaN",
+        b"+Inf",
+        b"1e400",
+        b"1_0",
+    ),
+    *(
+        b" 1773144000000",
+        b" 1773144000.5",
+        b' # {t="x"} 1',
+        b'\\"',
+        b"\\n",
+        b"\r\n",
+        b"\t",
+        b"\x00",
+        b"\xff",
+        b'="',
+        b"{",
+        b"}",
+    ),
+]
+SEEDS = [
+    b'# HELP a b\n# TYPE a gauge\na{gpu="0",UUID="GPU-1"} 41\na{gpu="1",UUID="GPU-2"} 42.5\nb 7\n# EOF\n',
+    b'DCGM_FI_DEV_XID_ERRORS{gpu="3",err_msg="x \\"y\\" z"} 79\nnode_load1 0.5 1773144000000\n',
+]
+
+
+def mutated(chance: random.Random, body: bytes) -> bytes:
+    for _ in range(chance.randint(1, 4)):
+        at = chance.randint(0, len(body))
+        to = min(len(body), at + chance.choice((0, 0, 1, 3, 20)))
+        piece = chance.choice(WORDS) if chance.random() < 0.7 else chance.randbytes(chance.randint(1, 4))
+        if chance.random() < 0.2:
+            piece = body[chance.randint(0, len(body)) :][: chance.randint(1, 60)]
+        body = body[:at] + piece + body[to:]
+    return body[:LONGEST]
+
+
+def said(body: bytes, cache: SeriesCache) -> object:
+    """What a reading says, in a form that does not depend on the cache."""
+    try:
+        parsed = read(body, cache, scraped_at=NOW, max_samples=MAX_SAMPLES)
+    except ExpositionError as error:
+        return error.reason
+    return (*described(parsed, cache), parsed.accepted, parsed.reasons, parsed.first_bad_line)
+
+
+def described(parsed: Parsed, cache: SeriesCache) -> tuple[object, object]:
+    values = np.where(parsed.values == 0, 0.0, parsed.values)  # -0 and 0 are one number
+    series = {repr(cache.series(ref)): repr(value) for ref, value in zip(parsed.refs.tolist(), values, strict=True)}
+    stamped = sorted((repr(cache.series(sample.ref)), repr(sample.value + 0.0), sample.at) for sample in parsed.stamped)
+    return series, stamped
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--inputs", type=int, default=1_000_000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--corpus", type=Path)
+    options = parser.parse_args()
+    chance = random.Random(options.seed)
+    paths = sorted(path for path in options.corpus.rglob("*") if path.is_file()) if options.corpus else []
+    pool = SEEDS + [path.read_bytes()[:LONGEST] for path in paths]
+    warm = SeriesCache(limit=500)
+    slowest, slow_body = 0.0, b""
+    start = time.perf_counter()
+    for number in range(1, options.inputs + 1):
+        body = mutated(chance, chance.choice(pool))
+        before = time.perf_counter()
+        cold = said(body, SeriesCache())
+        took = time.perf_counter() - before
+        if took > slowest:
+            # Once more: the machine may have been busy elsewhere.
+            before = time.perf_counter()
+            said(body, SeriesCache())
+            took = min(took, time.perf_counter() - before)
+            slowest, slow_body = max((slowest, slow_body), (took, body))
+        for turn in ("warm", "again"):
+            assert said(body, warm) == cold, (turn, number, body)
+        if number % 10_000 == 0:
+            rate = number / (time.perf_counter() - start)
+            print(f"{number} inputs, {rate:.0f} a second, {len(warm)} series kept", flush=True)
+            pool = [*pool[: len(SEEDS) + len(paths)], *(mutated(chance, seed) for seed in pool[:50])]
+    print(f"no difference; slowest {slowest * 1e3:.2f} ms for {len(slow_body)} bytes")
+
+
+if __name__ == "__main__":
+    main()
