@@ -23,6 +23,7 @@ from gpufleet.stack.folder import write_secret
 from gpufleet.stack.layout import MIGRATED
 from gpufleet.stack.problems import StackError
 
+SIMULATED = "simulator-targets.json"
 ROLES = ("viewer", "responder", "manager", "admin")
 
 
@@ -40,13 +41,7 @@ def main() -> int:
         django.setup()
         _migrate()
         print(MIGRATED, flush=True)
-        targets = options.targets or (
-            simulated_targets.fetch(options.targets_url, options.data / "simulator-targets.json")
-            if options.targets_url
-            else None
-        )
-        if targets is not None:
-            _import_targets(targets)
+        watch(options.data, options.targets, options.targets_url)
         _ask_for_a_cycle()
         make_people(options.data)
         make_token(options.data)
@@ -102,6 +97,18 @@ def make_token(data: Path) -> None:
     write_secret(path, lines[-1].split()[-1] + "\n")
 
 
+def watch(data: Path, targets: Path | None, targets_url: str | None) -> None:
+    """Watches the file, or the simulated fleet, or what was watched before. A simulated fleet that is left is dropped."""
+    simulated = data / SIMULATED
+    if targets_url and targets is None:
+        _import_targets(simulated_targets.fetch(targets_url, simulated))
+    elif simulated.exists():
+        _import_targets(write_secret(simulated, "[]\n"))
+        simulated.unlink()
+    if targets is not None:
+        _import_targets(targets)
+
+
 def _migrate() -> None:
     from django.core.management import call_command
 
@@ -109,7 +116,8 @@ def _migrate() -> None:
 
 
 def _import_targets(path: Path) -> None:
-    print(_call("import_targets", str(path)).strip() or f"watching the targets of {path}", flush=True)
+    """The file is the whole list of its name: what it no longer holds is no longer watched."""
+    print(_call("import_targets", str(path), "--prune").strip(), flush=True)
 
 
 def _call(command: str, *arguments: str) -> str:

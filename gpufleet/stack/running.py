@@ -7,6 +7,7 @@ import os
 import selectors
 import signal
 import subprocess
+import time
 from collections import deque
 
 from gpufleet.stack import children
@@ -19,6 +20,7 @@ MAX_DELAY_SECONDS = 30.0
 CALM_SECONDS = 60.0  # a child that lived this long starts its back-off anew
 TAIL_LINES = 40
 PROBE_SECONDS = 0.25
+FULL_DISK_SECONDS = 60.0  # between two complaints
 
 
 class Running:
@@ -37,6 +39,7 @@ class Running:
         self._started_at = 0.0
         self._due_at = 0.0
         self._probe_at = 0.0
+        self._full_told_at = -FULL_DISK_SECONDS
         self._delay = FIRST_DELAY_SECONDS
         self._rest = b""
 
@@ -136,7 +139,8 @@ class Running:
         self.tail.append(line)
         if not self.unit.quiet or "FATAL" in line or "PANIC" in line:
             self._console.line(self.unit.name, line)
-        if speaks_of_full_disk(line):
+        if speaks_of_full_disk(line) and time.monotonic() >= self._full_told_at + FULL_DISK_SECONDS:
+            self._full_told_at = time.monotonic()
             self._console.say(f"the disk is full, says {self.unit.name}: make room, it goes on by itself then")
         if self.unit.ready_line and self.unit.ready_line in line and not self.ready:
             self._become_ready()

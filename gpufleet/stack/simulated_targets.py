@@ -45,7 +45,7 @@ def at_host(groups: list[dict[str, Any]], host: str) -> list[dict[str, Any]]:
 def main(url: str) -> int:
     with tempfile.TemporaryDirectory() as folder:
         try:
-            path = fetch(url, Path(folder) / "targets.json")
+            path = fetch(url, Path(folder) / "simulator-targets.json")
         except StackError as error:
             print(error, file=sys.stderr)
             return 1
@@ -54,7 +54,7 @@ def main(url: str) -> int:
         from django.core.management import call_command
 
         django.setup()
-        call_command("import_targets", str(path))
+        call_command("import_targets", str(path), "--prune")
     return 0
 
 
