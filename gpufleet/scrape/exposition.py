@@ -35,7 +35,7 @@ CUT_OFF = "cut off"
 _READABLE = frozenset({careful.TOO_OLD, careful.TOO_FAR_AHEAD, careful.DUPLICATE})
 _HASH, _BRACE = ord("#"), ord("}")
 _INFINITE = (float("inf"), float("-inf"))
-_TYPE = re.compile(rb"^[ \t]*#[ \t]+TYPE[ \t]+([^ \t]+)[ \t]+([a-z]+)[ \t\r]*$", re.MULTILINE)
+_TYPE = re.compile(rb"^[ \t]*#[ \t]+TYPE[ \t]+([^ \t\r\n]+)[ \t]+([a-z]+)[ \t\r]*$", re.MULTILINE)
 _START = re.compile(rb"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _BARE = re.compile(rb"[^ \t]+")
 
@@ -116,6 +116,7 @@ def _parsed_again(layout: BodyLayout, values: FloatArray) -> Parsed:
 def _is_openmetrics(body: bytes, content_type: str) -> bool:
     """Whether stamps are seconds. A header that names no version leaves it to the mark that OpenMetrics ends with."""
     is_marked = body[-64:].rstrip(b" \t\r\n").endswith(b"# EOF")
+    content_type = content_type.lower()
     if "openmetrics" in content_type:
         if not is_marked:
             raise ExpositionError(CUT_OFF, "OpenMetrics without # EOF at its end")

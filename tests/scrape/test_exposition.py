@@ -187,9 +187,18 @@ def test_openmetrics_stamps_are_seconds_and_exemplars_are_left_out() -> None:
     assert parsed.stamped == [Stamped(0, 5.0, 1773143990.5)]
 
 
-def test_openmetrics_without_its_mark_was_cut_off() -> None:
+@pytest.mark.parametrize(
+    "content_type", ["application/openmetrics-text; version=1.0.0", "Application/OpenMetrics-Text"]
+)
+def test_openmetrics_without_its_mark_was_cut_off(content_type: str) -> None:
     with pytest.raises(ExpositionError, match="cut off"):
-        read_body(b"a 1\n", content_type="application/openmetrics-text; version=1.0.0; charset=utf-8")
+        read_body(b"a 1\n", content_type=content_type)
+
+
+def test_text_that_says_so_has_stamps_in_milliseconds_whatever_its_last_line() -> None:
+    body = b"a 1 1773143990000\n# EOF\n"
+    assert read_body(body, content_type="text/plain; version=0.0.4").accepted == 1
+    assert read_body(body).reasons == {"too_far_ahead": 1}
 
 
 def test_quoted_names_of_any_letters() -> None:
