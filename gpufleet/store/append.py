@@ -31,6 +31,7 @@ COLUMNS = (
 )
 _TYPES = ("timestamptz", "int8", "int8", "float4", "int4", "int4", "int4", "int4", "int8", "text", "bytea")
 _INT32 = 2**31 - 1
+_EPOCH = from_unix(0)
 _MAX_AT = 253_402_300_799.0  # the last second of the year 9999
 
 _HEADS = """
@@ -147,4 +148,4 @@ def _move_heads(keys: Iterable[Key], now: datetime) -> None:
 
 
 def _instant(micros: int) -> datetime:
-    return from_unix(0) + timedelta(microseconds=micros)
+    return _EPOCH + timedelta(microseconds=micros)
