@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -115,6 +116,8 @@ _collectors: dict[int, Collector] = {}
 def process_collector(interval_seconds: int) -> Collector:
     """The collector of this process for an interval, with the limits of the settings; made when first asked for."""
     if interval_seconds not in _collectors:
+        if not _collectors:
+            atexit.register(close_collectors)
         _collectors[interval_seconds] = Collector(
             interval_seconds=interval_seconds,
             max_bytes=settings.ENV["GPUFLEET_SCRAPE_MAX_BYTES"],

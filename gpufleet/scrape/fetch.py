@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 from urllib.parse import urlsplit
 
@@ -27,7 +27,6 @@ HEADERS = {
     "Accept": "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.9,*/*;q=0.1",
     "Accept-Encoding": "gzip",
 }
-NO_HEADERS: Mapping[str, str] = {}
 
 
 class Fetchable(Protocol):
@@ -56,7 +55,7 @@ class Fetched:
     reason: str = ""
     detail: str = ""
     content_type: str = ""
-    headers: Mapping[str, str] = NO_HEADERS
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 class Fetcher:
