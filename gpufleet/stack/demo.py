@@ -11,6 +11,7 @@ from gpufleet.stack.folder import DataFolder
 from gpufleet.stack.options import Options
 from gpufleet.stack.plan import Plan
 from gpufleet.stack.ports import require_free
+from gpufleet.stack.problems import StackError
 from gpufleet.stack.supervisor import Supervisor, UnitFailed
 from gpufleet.stack.units import Unit
 
@@ -48,23 +49,26 @@ class _Demo:
         self._first_start = not (folder.path / "users.json").exists()
 
     def processes_changed(self, processes: Mapping[str, int]) -> None:
-        made = self._plan
         self._prepared = self._prepared or (self._preparing and "prepare" not in processes)
         self._preparing = "prepare" in processes
         self._welcome()
-        self._folder.write_json(
-            "demo.json",
-            {
-                "url": made.url,
-                "live_port": made.ports.live,
-                "simulator_url": made.simulator_url if made.options.simulator else None,
-                "interval_seconds": made.options.interval_seconds,
-                "nodes": made.options.nodes if made.options.simulator else None,
-                "postgres_port": made.ports.postgres if made.database_embedded else None,
-                "valkey_port": made.ports.valkey if made.broker_embedded else None,
-                "pids": dict(processes),
-            },
-        )
+        try:
+            self._folder.write_json("demo.json", self._record(processes))
+        except StackError as error:  # a full disk must not end what still runs
+            self._console.say(str(error))
+
+    def _record(self, processes: Mapping[str, int]) -> dict[str, object]:
+        made = self._plan
+        return {
+            "url": made.url,
+            "live_port": made.ports.live,
+            "simulator_url": made.simulator_url if made.options.simulator else None,
+            "interval_seconds": made.options.interval_seconds,
+            "nodes": made.options.nodes if made.options.simulator else None,
+            "postgres_port": made.ports.postgres if made.database_embedded else None,
+            "valkey_port": made.ports.valkey if made.broker_embedded else None,
+            "pids": dict(processes),
+        }
 
     def ready(self, name: str, seconds: float) -> None:
         if name != "first-look":  # it speaks for itself

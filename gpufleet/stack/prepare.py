@@ -98,7 +98,7 @@ def make_token(data: Path) -> None:
 
 
 def watch(data: Path, targets: Path | None, targets_url: str | None) -> None:
-    """Watches the file, or the simulated fleet, or what was watched before. A simulated fleet that is left is dropped."""
+    """Watches the file, the simulated fleet, or what was watched before; a simulated fleet that is left is dropped."""
     simulated = data / SIMULATED
     if targets_url and targets is None:
         _import_targets(simulated_targets.fetch(targets_url, simulated))
