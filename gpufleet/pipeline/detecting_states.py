@@ -30,11 +30,13 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A state with its reasons (stable words) and the incident behind it."""
+    """A state with its reasons (stable words) and the incident behind it. `since`: Unix seconds, when it is only now
+    known to have been so for a while."""
 
     state: str
     reasons: tuple[str, ...] = ()
     incident_id: int | None = None
+    since: float | None = None
 
 
 HEALTHY = Said("healthy")
@@ -90,7 +92,11 @@ class _Judge:
         return [finding for finding in found if finding.state]
 
     def _say(self, finding: Finding) -> Said:
-        return Said(finding.state, (finding.kind,), self.incident.get((finding.kind, finding.subject)))
+        key = (finding.kind, finding.subject)
+        known = self.windows.open.get(key)
+        is_new = known is None or known.recovered_at is not None
+        since = finding.first_evidence_at if is_new else None
+        return Said(finding.state, (finding.kind,), self.incident.get(key), since)
 
     def _from_node(self, gpu: int, common: Iterable[Finding]) -> list[Said]:
         """What findings about its node say of a GPU: an exporter of those it lists, frozen values of those named."""
@@ -123,9 +129,7 @@ class _Judge:
         if gpus and all(one.state == "unknown" for one in gpus.values()):
             said.append(_heaviest(not_well))
         elif not_well:
-            reasons = tuple(dict.fromkeys(reason for one in not_well for reason in one.reasons))
-            incident = next((one.incident_id for one in not_well if one.incident_id is not None), None)
-            said.append(Said("degraded", reasons, incident))
+            said.append(_joined("degraded", not_well))
         mine = self.windows.targets.node == node
         if not gpus and not self.windows.targets.good[-1, mine].any():
             said.append(Said("unknown", ("no data",)))
@@ -137,7 +141,11 @@ def _heaviest(said: Sequence[Said]) -> Said:
     if not said:
         return HEALTHY
     state = max((one.state for one in said), key=WEIGHT.index)
-    same = [one for one in said if one.state == state]
-    reasons = tuple(dict.fromkeys(reason for one in same for reason in one.reasons))
-    incident = next((one.incident_id for one in same if one.incident_id is not None), None)
-    return Said(state, reasons, incident)
+    return _joined(state, [one for one in said if one.state == state])
+
+
+def _joined(state: str, said: Sequence[Said]) -> Said:
+    reasons = tuple(dict.fromkeys(reason for one in said for reason in one.reasons))
+    incident = next((one.incident_id for one in said if one.incident_id is not None), None)
+    since = min((one.since for one in said if one.since is not None), default=None)
+    return Said(state, reasons, incident, since)

@@ -9,11 +9,12 @@ import numpy as np
 from gpufleet.detect.windows import FloatArray, IntArray
 from gpufleet.pipeline.windows_rows import CountKey, Row, RowMaker
 from gpufleet.pipeline.windows_subjects import Subjects
-from gpufleet.store.queries import Latest, read_at, read_last_before, read_latest
+from gpufleet.store.layouts import layout_tables
+from gpufleet.store.queries import Latest, read_at, read_frames, read_last_before, read_latest
 
 NEAR_SECONDS = 600.0
 FAR_SECONDS = 86_400.0
-CODE_SECONDS = 3_600.0
+BACK_SECONDS = 3_600.0
 
 
 @dataclass(slots=True)
@@ -83,12 +84,25 @@ def known_before(subjects: Subjects, maker: RowMaker, at: float) -> Known:
     found = sorted(_last_good(subjects.target_ids.tolist(), at), key=lambda latest: latest.scraped_at)
     for latest in found:
         known.learn(maker.row(latest.scraped_at, [latest.frame], {latest.layout.id: latest.layout}))
+    _look_back(known, subjects, maker, at)
     silent = np.flatnonzero(np.isnan(known.xid_code) & (known.listed_at > 0))
     if len(silent):
-        codes = read_last_before("gpu_xid_code", subjects.gpu_ids[silent].tolist(), at, CODE_SECONDS)
+        codes = read_last_before("gpu_xid_code", subjects.gpu_ids[silent].tolist(), at, BACK_SECONDS)
         for gpu in silent:
             known.xid_code[gpu] = codes.get(int(subjects.gpu_ids[gpu]), (0.0, np.nan))[1]
     return known
+
+
+def _look_back(known: Known, subjects: Subjects, maker: RowMaker, at: float) -> None:
+    """For GPUs that the last good frame of their node did not list: goes through the hour before, in order."""
+    unseen = np.unique(subjects.gpu_node[known.listed_at == 0])
+    ids = subjects.target_ids[np.isin(subjects.target_node, unseen)].tolist()
+    if not ids:
+        return
+    frames = [frame for frame in read_frames(ids, at - BACK_SECONDS, at) if frame.values is not None]
+    layouts = layout_tables([frame.layout_id for frame in frames if frame.layout_id is not None])
+    for frame in sorted(frames, key=lambda frame: frame.scraped_at):
+        known.learn(maker.row(frame.scraped_at, [frame], layouts))
 
 
 def _last_good(target_ids: list[int], at: float) -> list[Latest]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gpufleet.detect.engine import evaluate, key_text
-from gpufleet.detect.findings import Finding
+from gpufleet.detect.findings import Finding, Status
 from gpufleet.detect.rules import load_rules
 from gpufleet.detect.windows import OpenKey, Windows, XidCounts
 
@@ -394,7 +394,7 @@ def test_an_xid_clears_after_a_reset_and_two_quiet_minutes(kit: Any, reset: str)
         windows.gpus.values["gpu_energy_joules_total"][5:, 1] = np.arange(11) * 6000.0 + 1.0
     else:
         windows.boot_at[5:] = kit.START + 60.0
-    assert said(kit.first_rows(windows, 13)) == []
+    assert said(kit.first_rows(windows, 13)) == [("xid", GPU, "firing")]
     assert said(kit.first_rows(windows, 14)) == [("xid", GPU, "clear")]
 
 
@@ -404,4 +404,5 @@ def test_an_xid_never_clears_without_a_reset(kit: Any) -> None:
     windows.before.xid_code[1] = 48.0
     windows.gpus.values["gpu_xid_code"][:20, 1] = 48.0
     windows.gpus.values["gpu_energy_joules_total"][20:, 1] -= 1.0
-    assert said(windows) == []
+    (finding,) = judge(windows)
+    assert (finding.kind, finding.status, finding.occurrence, finding.state) == ("xid", Status.FIRING, "", "")

@@ -67,12 +67,22 @@ def _after_reset(view: View, rule: Rule, struck: set[int]) -> list[Finding]:
     for (gpu, known), at in zip(waiting, reset_at, strict=True):
         quiet_since = max(at, known.last_event_at)
         if np.isnan(at) or at < known.last_event_at or view.windows.times[-1] - quiet_since < rule.clear_seconds:
+            findings.extend(_still_stands(view, rule, gpu, known))
             continue
         node = view.windows.nodes[view.windows.gpus.node[gpu]]
         evidence = (Evidence("gpu_reset", node, known.subject.partition(":")[2], float(at), "reset", "reset"),)
         title = f"{gpu_name(view, gpu)} was reset and shows no new code"
         findings.append(about_gpu(view, rule, gpu, Status.CLEAR, title, float(at), evidence))
     return findings
+
+
+def _still_stands(view: View, rule: Rule, gpu: int, known: OpenKey) -> list[Finding]:
+    """There is data and no reset yet: the incident goes on. It names no occurrence, so it counts for nothing new."""
+    if known.recovered_at is not None:
+        return []
+    title = f"{gpu_name(view, gpu)} was not reset since its last XID"
+    finding = about_gpu(view, rule, gpu, Status.FIRING, title, known.first_evidence_at, ())
+    return [replace(finding, severity="info", recommended_action="none", state="", pages=False)]
 
 
 def _waiting(view: View, struck: set[int]) -> list[tuple[int, OpenKey]]:
