@@ -152,8 +152,7 @@ class _Reading:
         try:
             self._take_all(lines)
         except ExpositionError:
-            self.cache.forget(self.new_names)
-            self.cache.end()
+            self.cache.abandon(self.new_names)
             raise
         return self._finish(body, lines)
 

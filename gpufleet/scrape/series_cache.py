@@ -108,8 +108,7 @@ class SeriesCache:
         self._by_identity = None
         if not self.is_over():
             return []
-        for ref in list(self._spellings):
-            self._drop_spellings(ref)
+        self._drop_all_spellings()
         gone: list[int] = []
         kept = (ref for ref, text in enumerate(self._raws) if text is not None)
         for _, ref in sorted((self._seen[ref], ref) for ref in kept if self._seen[ref] < self._generation):
@@ -120,12 +119,14 @@ class SeriesCache:
         self._free.extend(gone)
         return gone
 
-    def forget(self, refs: Iterable[int]) -> None:
-        """Let go of these: the body that brought them was refused, so nobody was told of them."""
+    def abandon(self, refs: Iterable[int]) -> None:
+        """The body was refused: forget the refs that it brought, of which nobody was told. No other ref is let go."""
         for ref in refs:
             self._drop(ref)
             self._free.append(ref)
         self._by_identity = None
+        if self.is_over():
+            self._drop_all_spellings()
 
     def _new_ref(self, raw: bytes, identity: int) -> int:
         if self._free:
@@ -146,6 +147,10 @@ class SeriesCache:
         self._drop_text(self.raw(ref))
         self._raws[ref] = None
         self._declared.pop(ref, None)
+
+    def _drop_all_spellings(self) -> None:
+        for ref in list(self._spellings):
+            self._drop_spellings(ref)
 
     def _drop_spellings(self, ref: int) -> None:
         for raw in self._spellings.pop(ref, ()):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from gpufleet.scrape.exposition import ExpositionError, SeriesCache, read
@@ -91,8 +93,25 @@ def test_spellings_learnt_from_refused_bodies_are_bounded_too() -> None:
     for blanks in range(1, 50):
         with pytest.raises(ExpositionError):
             read(b'a{x="1"%b} 1\nb 1\n' % (b" " * blanks), cache, scraped_at=1e9, max_samples=1)
-        scrape(cache, b"b 1\n")
     assert cache.raw_bytes < 500
+
+
+def test_a_ref_never_changes_its_meaning_untold() -> None:
+    """Good and refused bodies in any order: who follows `gone_refs` and `new_refs` always knows every ref."""
+    chance = random.Random(3)
+    cache = SeriesCache(limit=12)
+    known: dict[int, tuple[str, dict[str, str]]] = {}
+    for _ in range(2_000):
+        body = b"".join(b"m%d 1\n" % chance.randrange(40) for _ in range(chance.randint(1, 9)))
+        try:
+            parsed = read(body, cache, scraped_at=1e9, max_samples=6)
+        except ExpositionError:
+            continue
+        for ref in parsed.gone_refs:
+            del known[ref]
+        known.update({ref: cache.series(ref) for ref in parsed.new_refs})
+        assert all(known[ref] == cache.series(ref) for ref in parsed.refs.tolist())
+        assert len(known) == len(cache)
 
 
 def test_an_exporter_that_shuffles_its_labels_keeps_its_refs() -> None:
