@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 from django.db.models import Q
 
@@ -113,11 +113,12 @@ def _names(cluster: Cluster, scope: str) -> Any:
 def _spans(cluster: Cluster, start: datetime, end: datetime) -> Iterable[Span]:
     """Every subject's states over the whole period, gap-free. Three queries."""
     heads = dict(LedgerHead.objects.filter(node__cluster=cluster).values_list("node_id", "told_until"))
-    rows = list(
+    found = (
         StateInterval.objects.filter(Q(ends_at=None) | Q(ends_at__gt=start), cluster=cluster, starts_at__lt=end)
-        .order_by("gpu_id", "node_id", "starts_at")
+        .order_by("gpu_id", "starts_at", "node_id")
         .values_list("gpu_id", "node_id", "state", "starts_at", "ends_at", "incident_id")
     )
+    rows = cast("list[tuple[int | None, int, str, datetime, datetime | None, int | None]]", list(found))
     with_gpus = {node_id for gpu_id, node_id, *_ in rows if gpu_id is not None}
     seen: set[int] = set()
     for gpu_id, node_id, state, starts_at, ends_at, incident_id in rows:

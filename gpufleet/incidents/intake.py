@@ -6,6 +6,7 @@ under the row's lock, and each named occurrence counts once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -16,7 +17,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import Q
 
 from gpufleet.core.times import from_unix
-from gpufleet.detect.findings import Finding, Status
+from gpufleet.detect.findings import Evidence, Finding, Status
 from gpufleet.fleet.models import Cluster, Gpu, MaintenanceWindow, Node
 from gpufleet.incidents.lifecycle import SEVERITIES
 from gpufleet.incidents.log import RULE, add_event
@@ -24,6 +25,7 @@ from gpufleet.incidents.models import Incident
 
 CONTINUES = timedelta(seconds=300)
 MOST_EVIDENCE_A_FINDING = 16
+MOST_ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +85,22 @@ def _open_new(cluster: Cluster, finding: Finding, now: datetime) -> list[Change]
     """Opens an incident, unless this very happening was dealt with before. A race lost goes on with the winner's."""
     if _dealt_with(cluster, finding, now):
         return []
-    try:
-        with transaction.atomic():
-            incident = _new_row(cluster, finding, now)
-            detail = _opening(finding, _pages(cluster, finding, now), _parent_id(cluster, finding))
-            add_event(incident, "opened", at=now, actor="", source=RULE, detail=detail)
-            adopted = _adopt_members(incident, finding, now)
-    except IntegrityError:
-        winner = _unresolved(cluster, finding)
-        return _carry_on(winner.pk, finding, now) if winner is not None else _open_new(cluster, finding, now)
-    return [Change(incident.pk, "opened", incident.paged), *adopted]
+    for attempt in range(MOST_ATTEMPTS):
+        try:
+            with transaction.atomic():
+                incident = _new_row(cluster, finding, now)
+                detail = _opening(finding, _pages(cluster, finding, now), _parent_id(cluster, finding))
+                add_event(incident, "opened", at=now, actor="", source=RULE, detail=detail)
+                adopted = _adopt_members(incident, finding, now)
+            return [Change(incident.pk, "opened", incident.paged), *adopted]
+        except IntegrityError:
+            winner = _unresolved(cluster, finding)
+            if winner is not None:
+                return _carry_on(winner.pk, finding, now)
+            # The winner was resolved in between: the key is free again. Any other breach stays one.
+            if attempt == MOST_ATTEMPTS - 1:
+                raise
+    raise AssertionError("unreachable")
 
 
 def _dealt_with(cluster: Cluster, finding: Finding, now: datetime) -> bool:
@@ -144,29 +152,42 @@ def _statement(finding: Finding, pages: bool) -> dict[str, Any]:
 
 
 def _occurrence(finding: Finding) -> dict[str, Any]:
+    pieces = finding.evidence or (_rule_as_evidence(finding),)
     evidence = [
         {
             "signal": piece.signal,
             "node": piece.node,
             "gpu_uuid": piece.gpu_uuid,
             "at": piece.at,
-            "value": piece.value,
-            "expected": piece.expected,
+            "value": _finite(piece.value),
+            "expected": _finite(piece.expected),
         }
-        for piece in finding.evidence[:MOST_EVIDENCE_A_FINDING]
+        for piece in pieces[:MOST_EVIDENCE_A_FINDING]
     ]
     found = {"evidence": evidence, "event_at": from_unix(finding.first_evidence_at).isoformat()}
     return {**found, "occurrence": finding.occurrence} if finding.occurrence else found
+
+
+def _rule_as_evidence(finding: Finding) -> Evidence:
+    """Evidence is never empty: a rule that names none is itself what was seen."""
+    return Evidence(finding.rule, finding.node, finding.gpu_uuid, finding.first_evidence_at, finding.title, None)
+
+
+def _finite(value: float | str | None) -> float | str | None:
+    """JSON knows neither NaN nor infinity: they are unknown."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _pages(cluster: Cluster, finding: Finding, now: datetime) -> bool:
     """The default policy: critical pages, warning pages unless its rule says not, info never; planned time is mute."""
     if finding.severity == "info" or (finding.severity == "warning" and not finding.pages):
         return False
-    planned = MaintenanceWindow.objects.filter(
-        node__cluster=cluster, node__name=finding.node, starts_at__lte=now, ends_at__gt=now
-    )
-    return finding.node is None or not planned.exists()
+    return finding.node is None or not _is_planned(cluster, finding.node, now)
+
+
+def _is_planned(cluster: Cluster, node: str, now: datetime) -> bool:
+    windows = MaintenanceWindow.objects.filter(node__cluster=cluster, node__name=node)
+    return windows.filter(starts_at__lte=now, ends_at__gt=now).exists()
 
 
 def _unresolved(cluster: Cluster, finding: Finding) -> Incident | None:
@@ -206,11 +227,11 @@ def _carry_on(incident_id: int, finding: Finding, now: datetime) -> list[Change]
         incident = Incident.objects.select_for_update().select_related("cluster").get(pk=incident_id)
         if incident.resolved_at is not None:
             return []
-        before = incident.version
+        before, seen_at = incident.version, incident.last_seen_at
         verbs = {Status.FIRING: _fires, Status.CLEAR: _clears, Status.UNKNOWN: _loses_data}[finding.status](
             incident, finding, now
         )
-        if incident.version == before and finding.status is Status.FIRING and incident.last_seen_at < now:
+        if incident.version == before and finding.status is Status.FIRING and seen_at < now:
             Incident.objects.filter(pk=incident.pk).update(last_seen_at=now)
     return [Change(incident.pk, verb, paged) for verb, paged in verbs]
 
@@ -258,14 +279,16 @@ def _rule_event(incident: Incident, verb: str, now: datetime, detail: dict[str, 
 
 
 def sweep(now: datetime, cluster: Cluster | None = None) -> list[Change]:
-    """Resolves what has stayed recovered for the quiet time, and ends acknowledgements that expire. Without a cluster
-    it sweeps all live ones; a replay sweeps itself in its own time."""
+    """Resolves what has stayed recovered for the quiet time, ends acknowledgements that expire, and frees members that
+    outlive their cause. Without a cluster it sweeps all live ones; a replay sweeps itself in its own time."""
     scope = Q(cluster=cluster) if cluster is not None else Q(cluster__is_replay=False)
     quiet = timedelta(seconds=settings.ENV["GPUFLEET_QUIET_SECONDS"])
     due = Incident.objects.filter(scope, resolved_at=None, needs_person=False, recovered_at__lte=now - quiet)
     expired = Incident.objects.filter(scope, resolved_at=None, acknowledgement_expires_at__lte=now)
     changes = [change for pk in due.values_list("pk", flat=True) for change in _resolve_quiet(pk, quiet, now)]
-    return changes + [change for pk in expired.values_list("pk", flat=True) for change in _expire(pk, now)]
+    changes += [change for pk in expired.values_list("pk", flat=True) for change in _expire(pk, now)]
+    left = Incident.objects.filter(scope, resolved_at=None, recovered_at=None, parent__resolved_at__isnull=False)
+    return changes + [change for pk in left.values_list("pk", flat=True) for change in _stand_alone(pk, now)]
 
 
 @transaction.atomic
@@ -285,3 +308,20 @@ def _expire(incident_id: int, now: datetime) -> list[Change]:
         return []
     _rule_event(incident, "acknowledgement_expired", now, {})
     return [Change(incident.pk, "acknowledgement_expired")]
+
+
+@transaction.atomic
+def _stand_alone(incident_id: int, now: datetime) -> list[Change]:
+    """A member that still fails after its cause was resolved is a fault of its own, and shown as one.
+
+    It pages if it is critical and woke nobody yet, unless a person ended the cause: they know what is left of it.
+    """
+    rows = Incident.objects.select_related("cluster", "node", "parent").select_for_update(of=("self",))
+    incident = rows.filter(pk=incident_id, resolved_at=None, recovered_at=None).first()
+    if incident is None or incident.parent is None or incident.parent.resolved_at is None:
+        return []
+    planned = incident.node is not None and _is_planned(incident.cluster, incident.node.name, now)
+    unheard = incident.severity == "critical" and not incident.paged and not incident.parent.resolved_by
+    pages = unheard and not planned
+    _rule_event(incident, "unlinked", now, {"from": incident.parent_id, "paged": pages})
+    return [Change(incident.pk, "unlinked", pages)]

@@ -160,6 +160,10 @@ def _snoozed(state: State, event: Event) -> State:
     return replace(state, snoozed_until=_instant(event.detail["until"]))
 
 
+def _unlinked(state: State, event: Event) -> State:
+    return replace(state, parent_id=None, paged=state.paged or event.detail["paged"])
+
+
 def _resolved(state: State, event: Event) -> State:
     return replace(state, resolved_at=event.at, resolved_by=event.actor, snoozed_until=None)
 
@@ -191,6 +195,7 @@ STEPS: Mapping[str, Step] = {
     "commented": lambda state, event: state,
     "labelled": lambda state, event: replace(state, label=event.detail["label"]),
     "linked": lambda state, event: replace(state, parent_id=event.detail["parent_id"]),
+    "unlinked": _unlinked,
     "resolved": _resolved,
     "reopened": _reopened,
 }
