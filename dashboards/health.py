@@ -55,7 +55,7 @@ def metrics(request: HttpRequest) -> HttpResponse:
 
 def _has_token(request: HttpRequest) -> bool:
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-    return scheme.lower() == "bearer" and authenticate(token.strip()) is not None
+    return scheme.lower() == "bearer" and authenticate(token.strip(), now=utc_now()) is not None
 
 
 def _check(probe: Callable[[], None]) -> dict[str, object]:

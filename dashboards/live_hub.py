@@ -94,14 +94,16 @@ class LiveHub:
         failures = 0
         while True:
             try:
-                async with redis.asyncio.Redis.from_url(self.broker_url, health_check_interval=15) as client:
-                    async with client.pubsub(ignore_subscribe_messages=True) as channel:
-                        await channel.subscribe(CHANNEL)
-                        failures = 0
-                        while True:
-                            message = await channel.get_message(timeout=15)
-                            if message is not None:
-                                self.take(message["data"])
+                async with (
+                    redis.asyncio.Redis.from_url(self.broker_url, health_check_interval=15) as client,
+                    client.pubsub(ignore_subscribe_messages=True) as channel,
+                ):
+                    await channel.subscribe(CHANNEL)
+                    failures = 0
+                    while True:
+                        message = await channel.get_message(timeout=15)
+                        if message is not None:
+                            self.take(message["data"])
             except BROKER_ERRORS as error:
                 wait = RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)]
                 failures += 1
@@ -114,7 +116,7 @@ class LiveHub:
         while True:
             try:
                 async with redis.asyncio.Redis.from_url(self.broker_url) as client:
-                    await client.setex(key, 3 * COUNT_SECONDS, len(self.readers))
+                    await client.set(key, len(self.readers), ex=3 * COUNT_SECONDS)
             except BROKER_ERRORS:
                 pass
             await asyncio.sleep(COUNT_SECONDS)

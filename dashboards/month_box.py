@@ -38,11 +38,11 @@ def read_month_box(cluster: Cluster, now: datetime) -> MonthBox:
     key = f"month-box:{cluster.pk}:{month:%Y-%m}"
     try:
         kept = cache.get(key)
-        ratio = fleet_ratio(cluster, month, now) if kept is None else kept
+        ratio = fleet_ratio(cluster, month, now, now=now) if kept is None else kept
         if kept is None:
             cache.set(key, "none" if ratio is None else ratio, KEPT_SECONDS)
     except BROKER_ERRORS:
-        ratio = fleet_ratio(cluster, month, now)
+        ratio = fleet_ratio(cluster, month, now, now=now)
     return month_box(None if ratio == "none" else ratio, Decimal(settings.ENV["GPUFLEET_SLO_PERCENT"]), month, now)
 
 

@@ -38,8 +38,8 @@ QUICK_RANGES = (
     ("now/M", "now/M", "This month"),
     ("now-1M/M", "now-1M/M", "Last month"),
 )
-RELATIVE = re.compile(r"now((?:[+-]\d{1,6}[smhdwMQy])*)(?:/([smhdwMQy]))?")
-TERM = re.compile(r"([+-])(\d{1,6})([smhdwMQy])")
+RELATIVE = re.compile(r"now((?:[+-]\d{1,9}[smhdwMQy])*)(?:/([smhdwMQy]))?")
+TERM = re.compile(r"([+-])(\d{1,9})([smhdwMQy])")
 EPOCH_MILLISECONDS = re.compile(r"\d{13}")
 EARLIEST, LATEST = datetime(2000, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
 

@@ -77,7 +77,7 @@ def metric_or_default(name: str) -> Metric:
 
 
 def bin_of(value: float | None, metric: Metric) -> int | None:
-    """0 to 15 on the metric's fixed scale; None for a missing value. `value` in display units, as the browser has it."""
+    """0 to 15 on the metric's fixed scale; None: no value. `value`: in display units, as the browser has it."""
     if value is None:
         return None
     low, high = metric.scale_low * metric.display_factor, metric.scale_high * metric.display_factor
@@ -89,7 +89,7 @@ def is_fresh(gpu: GpuView, interval_seconds: int) -> bool:
 
 
 def cell_class(gpu: GpuView, value: float | None, metric: Metric) -> tuple[str, str]:
-    """Class and glyph of a cell: the fill is the metric, the edge and glyph are the state; a missing value is hatched."""
+    """Class and glyph of a cell: the fill is the metric, edge and glyph are the state; a missing value is hatched."""
     found = bin_of(value, metric)
     fill = "nd" if found is None else f"b{found}"
     if gpu.state == "failed":
@@ -100,7 +100,7 @@ def cell_class(gpu: GpuView, value: float | None, metric: Metric) -> tuple[str, 
 
 
 def build_wall(snapshot: FleetSnapshot, metric: Metric, group_by: str) -> list[Group]:
-    """Groups in natural order, nodes in natural order inside. A node without a rack or switch stands in the last one."""
+    """Groups in natural order, so are nodes inside. A node without a rack or switch stands in the last one."""
     groups: dict[str, list[Tile]] = {}
     first = 0
     for place, node in enumerate(snapshot.nodes):

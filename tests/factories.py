@@ -11,7 +11,10 @@ import numpy as np
 
 from gpufleet.accounts.models import Role, User
 from gpufleet.availability.models import LedgerHead, StateInterval
+from gpufleet.detect.findings import Evidence, Finding, Status
 from gpufleet.fleet.models import LIVE, Assignment, Cluster, Gpu, Node, Placement, Rack, Switch, Target
+from gpufleet.incidents.actions import acknowledge
+from gpufleet.incidents.intake import take_in
 from gpufleet.incidents.models import Incident
 from gpufleet.scrape.models import Cycle, TargetStatus
 from gpufleet.store.append import append_frames
@@ -224,30 +227,26 @@ def make_incident(
     where = made.nodes[node]
     gpu = None if slot is None else made.gpu(node, slot)
     opened_at = now - timedelta(minutes=minutes)
-    return Incident.objects.create(
-        cluster=made.cluster,
-        kind=kind,
-        subject=f"gpu:{gpu.uuid}" if gpu else f"node:{where.name}",
+    uuid = gpu.uuid if gpu else None
+    seen = Evidence("gpu_xid_code", where.name, uuid, opened_at.timestamp(), 79, 0)
+    finding = Finding(
         rule=kind,
+        kind=kind,
+        subject=f"gpu:{uuid}" if gpu else f"node:{where.name}",
+        status=Status.FIRING,
         severity=severity,
-        node=where,
-        gpu=gpu,
-        slot=slot,
         title=title,
         recommended_action="reset_gpu",
-        evidence=[
-            {
-                "signal": "gpu_xid_code",
-                "node": where.name,
-                "gpu_uuid": gpu.uuid if gpu else None,
-                "at": opened_at.timestamp(),
-                "value": 79,
-                "expected": 0,
-            }
-        ],
-        first_evidence_at=opened_at,
-        opened_at=opened_at,
-        last_seen_at=now,
-        acknowledged_at=opened_at + timedelta(minutes=1) if by else None,
-        acknowledged_by=by,
+        first_evidence_at=opened_at.timestamp(),
+        at=opened_at.timestamp(),
+        node=where.name,
+        gpu_uuid=uuid,
+        slot=slot,
+        state="failed",
+        evidence=(seen,),
     )
+    change = take_in(made.cluster, [finding], opened_at)[0]
+    if by:
+        person = User.objects.filter(username=by).first() or make_user("responder", by)
+        acknowledge(change.incident_id, person, now=opened_at + timedelta(minutes=1), source="page")
+    return Incident.objects.get(pk=change.incident_id)

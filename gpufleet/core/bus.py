@@ -28,5 +28,5 @@ def publish(url: str, message: bytes) -> int:
 
 
 def next_sequence(url: str, cluster: str) -> int:
-    """The number of the next message of a cluster: one more than the last, from 1 after a loss of the broker's memory."""
+    """The number of the next message of a cluster: one more than the last; from 1 when the broker lost its memory."""
     return int(broker(url).incr(f"gpufleet:live:seq:{cluster}"))

@@ -143,7 +143,7 @@ def _send(whole: Picture) -> int:
     for name in LIVE_METRICS:
         body = whole.message(METRICS[name])
         sent += len(body)
-        pipe.setex(newest_key(whole.head["cluster"], name), 2 * whole.head["interval"], body)
+        pipe.set(newest_key(whole.head["cluster"], name), body, ex=2 * whole.head["interval"])
         pipe.publish(CHANNEL, envelope("cycle", whole.head["cluster"], name, whole.head["seq"], body))
     pipe.execute()
     return sent

@@ -26,7 +26,7 @@ class Readings:
 
 
 def newest_readings(cluster: Cluster, metrics: Sequence[str] | None) -> Readings:
-    """From the newest good frame of each target. `metrics`: canonical names; None: all that the catalogue has for GPUs."""
+    """From the newest good frame of each target. `metrics`: canonical names; None: all those of GPUs."""
     nodes = _targets(cluster)
     return gather(read_latest(list(nodes)), nodes, metrics)
 

@@ -1,6 +1,7 @@
-"""The fleet at one moment: every node and GPU with its state, its values and their age. Pages, API and live bus read it.
+"""The fleet at one moment: every node and GPU with its state, its values and their age.
 
-Three-valued truth is decided here and nowhere else above the ledger: see `truth`.
+Three-valued truth is decided here and nowhere else above the ledger: see `truth`. Pages, API
+and live bus read this.
 """
 
 from __future__ import annotations
@@ -116,27 +117,24 @@ def fleet_snapshot(
 
     The number of queries does not depend on the size of the fleet.
     """
-    moment = now if at is None else min(at, now)
+    instant = now if at is None else min(at, now)
     interval = int(settings.ENV["GPUFLEET_INTERVAL_SECONDS"])
-    nodes = _nodes(cluster, moment)
-    placements = _placements(cluster, moment)
     if at is None:
         readings = newest_readings(cluster, metrics)
     else:
-        readings = past_readings(cluster, moment, FRESH_INTERVALS * interval, metrics)
-    told = verdicts(cluster, None if at is None else moment)
-    jobs = _jobs(cluster, moment)
-    by_node: dict[int, list[GpuView]] = {node.id: [] for node in nodes}
-    for place in placements:
-        if place.node_id in by_node:
-            verdict = told.gpus.get(place.gpu_id)
-            view = _gpu_view(place, verdict, readings, moment, interval, jobs.get(place.gpu_id, ""))
-            by_node[place.node_id].append(view)
-    views = [
-        _node_view(node, cluster.name, told.nodes.get(node.id), by_node[node.id], readings, moment, interval)
-        for node in nodes
+        readings = past_readings(cluster, instant, FRESH_INTERVALS * interval, metrics)
+    moment = _Moment(instant.timestamp(), interval, readings)
+    told = verdicts(cluster, None if at is None else instant)
+    jobs = _jobs(cluster, instant)
+    by_node: dict[int, list[GpuView]] = {}
+    for place in _placements(cluster, instant):
+        view = _gpu_view(place, told.gpus.get(place.gpu_id), moment, jobs.get(place.gpu_id, ""))
+        by_node.setdefault(place.node_id, []).append(view)
+    nodes = [
+        _node_view(node, cluster.name, told.nodes.get(node.id), by_node.get(node.id, []), moment)
+        for node in _nodes(cluster, instant)
     ]
-    return FleetSnapshot(moment, interval, views)
+    return FleetSnapshot(instant, interval, nodes)
 
 
 def natural(name: str) -> tuple[tuple[int, int, str], ...]:
@@ -164,26 +162,37 @@ def _jobs(cluster: Cluster, at: datetime) -> dict[int, str]:
     return dict(running.order_by("starts_at").values_list("gpu_id", "job"))
 
 
-def _gpu_view(
-    place: Placement, verdict: Verdict | None, readings: Readings, at: datetime, interval: int, job: str
-) -> GpuView:
+View = tuple[str, list[str], float | None, datetime | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """What every view is made from."""
+
+    at: float
+    interval_seconds: int
+    readings: Readings
+
+    def view(
+        self, verdict: Verdict | None, seen_at: float | None
+    ) -> tuple[str, list[str], float | None, datetime | None]:
+        """State, reasons, age of the data, and since when."""
+        age = None if seen_at is None else max(0.0, self.at - seen_at)
+        state, reasons = truth(verdict, age, self.at, self.interval_seconds)
+        return state, reasons, age, verdict.since if verdict is not None and verdict.state == state else None
+
+
+def _gpu_view(place: Placement, verdict: Verdict | None, moment: _Moment, job: str) -> GpuView:
     gpu = place.gpu
-    seen_at = readings.gpu_seen_at.get(gpu.id)
-    if seen_at is None and gpu.last_seen_at <= at:
+    seen_at = moment.readings.gpu_seen_at.get(gpu.id)
+    if seen_at is None and gpu.last_seen_at.timestamp() <= moment.at:
         seen_at = gpu.last_seen_at.timestamp()
-    age = None if seen_at is None else max(0.0, at.timestamp() - seen_at)
-    state, reasons = truth(verdict, age, at.timestamp(), interval)
-    since = verdict.since if verdict is not None and verdict.state == state else None
-    values = readings.values.get(gpu.id, {})
+    values = moment.readings.values.get(gpu.id, {})
+    state, reasons, age, since = moment.view(verdict, seen_at)
     return GpuView(gpu.id, gpu.uuid, place.slot, gpu.model, state, reasons, age, since, values, job)
 
 
-def _node_view(
-    node: Node, cluster: str, verdict: Verdict | None, gpus: list[GpuView], readings: Readings, at: datetime, interval: int
-) -> NodeView:
-    seen_at = readings.node_seen_at.get(node.id)
-    age = None if seen_at is None else max(0.0, at.timestamp() - seen_at)
-    state, reasons = truth(verdict, age, at.timestamp(), interval)
-    since = verdict.since if verdict is not None and verdict.state == state else None
+def _node_view(node: Node, cluster: str, verdict: Verdict | None, gpus: list[GpuView], moment: _Moment) -> NodeView:
+    state, reasons, age, since = moment.view(verdict, moment.readings.node_seen_at.get(node.id))
     rack, switch = node.rack.name if node.rack else None, node.switch.name if node.switch else None
     return NodeView(node.id, node.name, cluster, rack, switch, state, reasons, age, since, gpus)
