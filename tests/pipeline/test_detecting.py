@@ -46,7 +46,7 @@ def test_008_an_exporter_that_answers_with_nothing() -> None:
     assert incident.title.startswith("No GPU data from gpu-n08")
     assert seconds_after(incident.opened_at) == 45
     assert seconds_after(incident.first_evidence_at) == 15
-    uuids = {piece["uuid"] for piece in _gpus(fleet)}
+    uuids = set(_uuids(fleet))
     assert len(uuids) == 8
     for uuid in uuids:
         assert fleet.ledger(uuid) == [("healthy", 0, 15), ("failed", 15, None)]
@@ -60,8 +60,8 @@ def test_008_with_one_target_only() -> None:
     assert [(one.kind, one.rule) for one in fleet.incidents()] == [("exporter_down", "exporter_down.no_gpu_samples")]
 
 
-def _gpus(fleet: Scenario) -> list[dict[str, Any]]:
-    return list(fleet.cluster.gpus.order_by("id").values("uuid"))
+def _uuids(fleet: Scenario) -> list[str]:
+    return list(fleet.cluster.gpus.order_by("id").values_list("uuid", flat=True))
 
 
 def test_020_impossible_numbers_are_no_heat() -> None:
@@ -81,7 +81,7 @@ def test_025_a_gauge_that_sticks_is_one_happening(django_user_model: type[User])
         return files[max(at for at in files if at <= seconds)]
 
     # The first minutes, the person's acts, an exporter restart and the reload; hours of the same are left out.
-    stretches = every(15, (0, 420), (7140, 7320), (39_900, 39_990), (40_095, 40_200), (86_400, 86_520))
+    stretches = every(15, (0, 420), (7140, 7320), (39_900, 40_200), (86_400, 86_520))
     for seconds in stretches:
         restarting = 40_000 <= seconds < 40_090
         fleet.step(seconds, {("gpu-n41", "dcgm"): "refused" if restarting else body(seconds)})
@@ -138,7 +138,7 @@ def test_027_a_gpu_that_vanishes_without_a_word() -> None:
     assert {state for state, _, _ in fleet.ledger(node="gpu-n43")} <= {"healthy", "degraded"}
     assert incident.recovered_at is not None
     assert incident.resolved_at is None
-    others = [one["uuid"] for one in _gpus(fleet) if one["uuid"] != incident.gpu.uuid]
+    others = [uuid for uuid in _uuids(fleet) if uuid != incident.gpu.uuid]
     assert [fleet.ledger(uuid) for uuid in others] == [[("healthy", 0, None)]] * 7
 
 
@@ -283,7 +283,7 @@ def test_a_lost_cache_changes_nothing() -> None:
             (one.kind, one.subject, one.opened_at, one.recovered_at, one.resolved_at, one.occurrences, verbs(one))
             for one in fleet.incidents()
         ]
-        ledgers = [fleet.ledger(one["uuid"]) for one in _gpus(fleet)]
+        ledgers = [fleet.ledger(uuid) for uuid in _uuids(fleet)]
         cluster = fleet.cluster
         cluster.name, cluster.is_replay = name, True
         cluster.save(update_fields=("name",))
@@ -339,7 +339,7 @@ def test_when_every_node_is_lost_at_once_no_gpu_is_failed() -> None:
     assert [(one.kind, one.subject, one.paged) for one in fleet.incidents()] == [
         ("telemetry_degraded", "cluster", True)
     ]
-    states = {state for one in _gpus(fleet) for state, _, _ in fleet.ledger(one["uuid"])}
+    states = {state for uuid in _uuids(fleet) for state, _, _ in fleet.ledger(uuid)}
     assert states == {"healthy", "unknown"}
 
 

@@ -13,6 +13,7 @@ from gpufleet.detect.windows import BoolArray, FloatArray, IntArray, node_subjec
 
 ENERGY = "gpu_energy_joules_total"
 JITTER_SECONDS = 1.0
+LEAST_WATTS = 1.0
 
 
 def telemetry_frozen(view: View) -> tuple[list[Finding], BoolArray]:
@@ -61,7 +62,8 @@ def _long_enough(rule: Rule, run: Run, held: FloatArray) -> BoolArray:
 
 
 def _body(view: View, rule: Rule, rows: int) -> tuple[BoolArray, Run]:
-    """[G]: the GPU has no energy counter, is busy, and the whole body of its target has not changed in any number."""
+    """[G]: the GPU has no energy counter, is busy, draws power (which always wavers under load), and the whole body of
+    its target has not changed in any number."""
     windows = view.windows
     target = np.maximum(windows.gpus.target, 0)
     signature = windows.targets.signature[:rows][:, target]
@@ -71,6 +73,7 @@ def _body(view: View, rule: Rule, rows: int) -> tuple[BoolArray, Run]:
     held = held_seconds(run, windows.gpu_times()[:rows])
     with np.errstate(invalid="ignore"):
         busy = windows.metric("gpu_utilization_ratio")[rows - 1] > (rule.threshold or 0.0)
+        busy &= windows.metric("gpu_power_watts")[rows - 1] >= LEAST_WATTS
     without_energy = ~_target_has_energy(view)[target] & (signature[-1] != 0)
     return _long_enough(rule, run, held) & valid[-1] & busy & without_energy, run
 
