@@ -81,26 +81,25 @@ def _is_worse(incident: Incident, finding: Finding) -> bool:
     return SEVERITIES.index(finding.severity) > SEVERITIES.index(incident.severity)
 
 
-def _open_new(cluster: Cluster, finding: Finding, now: datetime) -> list[Change]:
+def _open_new(cluster: Cluster, finding: Finding, now: datetime, attempts: int = MOST_ATTEMPTS) -> list[Change]:
     """Opens an incident, unless this very happening was dealt with before. A race lost goes on with the winner's."""
     if _dealt_with(cluster, finding, now):
         return []
-    for attempt in range(MOST_ATTEMPTS):
-        try:
-            with transaction.atomic():
-                incident = _new_row(cluster, finding, now)
-                detail = _opening(finding, _pages(cluster, finding, now), _parent_id(cluster, finding))
-                add_event(incident, "opened", at=now, actor="", source=RULE, detail=detail)
-                adopted = _adopt_members(incident, finding, now)
-            return [Change(incident.pk, "opened", incident.paged), *adopted]
-        except IntegrityError:
-            winner = _unresolved(cluster, finding)
-            if winner is not None:
-                return _carry_on(winner.pk, finding, now)
-            # The winner was resolved in between: the key is free again. Any other breach stays one.
-            if attempt == MOST_ATTEMPTS - 1:
-                raise
-    raise AssertionError("unreachable")
+    try:
+        with transaction.atomic():
+            incident = _new_row(cluster, finding, now)
+            detail = _opening(finding, _pages(cluster, finding, now), _parent_id(cluster, finding))
+            add_event(incident, "opened", at=now, actor="", source=RULE, detail=detail)
+            adopted = _adopt_members(incident, finding, now)
+    except IntegrityError:
+        winner = _unresolved(cluster, finding)
+        if winner is not None:
+            return _carry_on(winner.pk, finding, now)
+        # The winner was resolved in between, so the key is free again. Any other breach stays one.
+        if attempts == 1:
+            raise
+        return _open_new(cluster, finding, now, attempts - 1)
+    return [Change(incident.pk, "opened", incident.paged), *adopted]
 
 
 def _dealt_with(cluster: Cluster, finding: Finding, now: datetime) -> bool:
