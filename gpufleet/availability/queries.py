@@ -22,7 +22,7 @@ SECONDS_OF = {
     "unknown": "unknown",
     "out_of_service": "out_of_service",
 }
-RATIO_DIGITS = 1e8
+RATIO_DIGITS = 1e12
 
 
 @dataclass(frozen=True, slots=True)
