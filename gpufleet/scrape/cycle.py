@@ -209,6 +209,13 @@ def merged(told: Sequence[tuple[BoardSeen, ...]]) -> tuple[BoardSeen, ...]:
     return tuple(found[key] for key in sorted(found))
 
 
+def _shown(kind: str, plan: Plan) -> str:
+    """What a target has shown to be. Once a GPU target, always one: then an answer without GPUs is a failure."""
+    if plan.boards:
+        return Target.Kind.GPU
+    return Target.Kind.NODE if plan.is_node and kind == Target.Kind.UNKNOWN else kind
+
+
 def _finish(scrape: _Scrape, cycle: int, result: CycleResult) -> None:
     fetched, failure, parsed = scrape.fetched, scrape.failure, scrape.parsed
     missing = impossible = disagreeing = accepted = rejected = 0
@@ -219,8 +226,8 @@ def _finish(scrape: _Scrape, cycle: int, result: CycleResult) -> None:
         accepted, layout_id = parsed.accepted, scrape.plan.layout_id
         missing, impossible = scrape.plan.bounds.count(parsed.values)
         values, disagreeing = scrape.plan.fold(parsed.values)
-        kind = Target.Kind.GPU if scrape.plan.boards else Target.Kind.NODE
-        if scrape.target.kind != kind and (scrape.plan.boards or scrape.target.kind == Target.Kind.UNKNOWN):
+        kind = _shown(scrape.target.kind, scrape.plan)
+        if kind != scrape.target.kind:
             result.kinds[scrape.target.id] = kind
     reason, detail = (failure.reason, failure.detail) if failure else ("", "")
     result.frames.append(

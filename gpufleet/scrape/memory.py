@@ -73,7 +73,8 @@ class TargetMemory:
             self.series.update(zip(new, ensure_series(self.target_id, specs, now), strict=True))
         layout, order, starts = grouping([self.series[key] for key in keys])
         layout_id = ensure_layout(self.target_id, layout, now)
-        plan = Plan(layout_id, order, starts, bounds_of(draft.lines), draft.boards)
+        is_node = any(line.meaning.exporter == "node_exporter" for line in draft.lines)
+        plan = Plan(layout_id, order, starts, bounds_of(draft.lines), draft.boards, is_node)
         self.refs, self.plan = draft.refs, plan
         self.plans[draft.refs.tobytes()] = plan
         self.gpu_ids.update(gpu_ids)

@@ -33,7 +33,7 @@ class Plan:
     """The way from a body's lines to the places of a layout.
 
     `order` names, place by place, the line that holds the value. Where several lines tell the same thing, `starts` says
-    at which positions of `order` each place begins (None: one line a place).
+    at which positions of `order` each place begins (None: one line a place). `is_node`: the body tells of a machine.
     """
 
     layout_id: int
@@ -41,6 +41,7 @@ class Plan:
     starts: IntArray | None
     bounds: Bounds
     boards: tuple[BoardSeen, ...]
+    is_node: bool
 
     def fold(self, values: FloatArray) -> tuple[FloatArray, int]:
         """Values in the order of the layout, raw, and how many lines disagree with the one that was kept."""
