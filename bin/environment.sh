@@ -49,8 +49,10 @@ install() {
     say "installed in $(($(date +%s) - started)) s"
 }
 
+# make_environment PYTHON FOLDER: a virtual environment of that very Python; one of another is made anew.
 make_environment() {
-    if [ -x "$2/bin/python" ] && "$2/bin/python" -c 'import pip' 2>/dev/null; then
+    about='import pip, sys; print(sys.version)'
+    if [ -x "$2/bin/python" ] && [ "$("$2/bin/python" -c "$about" 2>/dev/null)" = "$("$1" -c 'import sys; print(sys.version)')" ]; then
         return 0
     fi
     if ! "$1" -c 'import ensurepip, venv' 2>/dev/null; then
@@ -61,7 +63,7 @@ make_environment() {
             fail "This Python has no venv module: install it first (on Debian: apt install python3-venv)."
         fi
     fi
-    report=$("$1" -m venv "$2" 2>&1) || fail_install "$report"
+    report=$("$1" -m venv --clear "$2" 2>&1) || fail_install "$report"
 }
 
 # uv downloads in parallel and took 2 s where pip took 21; pip is the fall-back. Every file is held to its hash.

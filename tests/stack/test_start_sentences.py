@@ -120,6 +120,25 @@ def test_a_database_that_cannot_be_reached(data: Path) -> None:
     assert processes_that_name(str(data)) == []
 
 
+def test_a_python_that_is_too_old(tmp_path: Path) -> None:
+    old = tmp_path / "python3"
+    old.write_text("#!/bin/sh\necho 3.9\n")
+    old.chmod(0o755)
+    done = subprocess.run(
+        ["sh", str(ROOT / "bin" / "demo"), "--data", str(tmp_path / "data")],
+        env=clean_environment() | {"PYTHON": str(old)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"gpufleet: Python 3.11, 3.12 or 3.13 is needed ({old} is 3.9, see PYTHON=/path/to/python3).\n"
+    )
+    assert not (tmp_path / "data").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
