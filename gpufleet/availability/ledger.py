@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from django.db import connection, transaction
 from django.db.models import Q
 
+from gpufleet.availability.edges import at_window_edges
 from gpufleet.availability.models import LedgerHead, StateInterval
 from gpufleet.availability.timeline import Piece, tell
 from gpufleet.fleet.models import Cluster, Placement
@@ -61,7 +62,7 @@ def record(cluster: Cluster, told: Sequence[NodeTold], now: datetime) -> int:
             row = open_rows.get(subject)
             if row is None or told_until is not None or not said.says(_piece(row)):
                 changes.append((subject, said, told_until, since))
-    _write(cluster, changes, open_rows)
+    _write(cluster, at_window_edges(changes, open_rows), open_rows)
     _move_heads(told)
     return len(changes)
 

@@ -11,6 +11,7 @@ from typing import Any, cast
 from django.db.models import Q
 
 from gpufleet.availability.models import LedgerHead, StateInterval
+from gpufleet.availability.spans import Span, announced, planned_first
 from gpufleet.fleet.models import Cluster, Gpu
 
 SCOPES = ("fleet", "rack", "node", "gpu")
@@ -25,19 +26,6 @@ SECONDS_OF = {
 RATIO_DIGITS = 1e12
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
-    """One state of a subject, cut to the period that was asked for. `subject`: GPU key, or minus the node's key."""
-
-    subject: int
-    node_id: int
-    state: str
-    starts_at: float
-    ends_at: float
-    incident_id: int | None
-    begins_inside: bool
-
-
 @dataclass(slots=True)
 class Tally:
     """What one row of a report adds up."""
@@ -47,17 +35,17 @@ class Tally:
     outages: dict[tuple[str, float], tuple[float, float]] = field(default_factory=dict)
     earlier: set[tuple[str, float]] = field(default_factory=set)
 
-    def add(self, span: Span) -> None:
+    def add(self, span: Span, start: float) -> None:
         self.subjects.add(span.subject)
         self.seconds[SECONDS_OF[span.state]] += span.ends_at - span.starts_at
         if span.state == "failed":
-            self._add_outage(span)
+            self._add_outage(span, start)
 
-    def _add_outage(self, span: Span) -> None:
+    def _add_outage(self, span: Span, start: float) -> None:
         """Failed time of one incident is one outage, however many GPUs it took."""
         known = span.incident_id is not None
-        key = ("incident", float(span.incident_id or 0)) if known else (f"gpu {span.subject}", span.starts_at)
-        if not span.begins_inside:
+        key = ("incident", float(span.incident_id or 0)) if known else (f"gpu {span.subject}", span.began_at)
+        if span.began_at < start:
             self.earlier.add(key)
         first, last = self.outages.get(key, (span.starts_at, span.ends_at))
         self.outages[key] = (min(first, span.starts_at), max(last, span.ends_at))
@@ -85,11 +73,11 @@ def availability(
         return []
     tallies: dict[str, Tally] = {}
     name_of = _names(cluster, scope)
-    for span in _spans(cluster, start, end):
+    for span in planned_first(_spans(cluster, start, end), announced(cluster, start, end)):
         name = name_of(span)
         if name is not None:
-            tallies.setdefault(name, Tally()).add(span)
-    return [_row(name, tallies[name]) for name in sorted(tallies)]
+            tallies.setdefault(name, Tally()).add(span, start.timestamp())
+    return [_row(name, tallies[name], (end - start).total_seconds()) for name in sorted(tallies)]
 
 
 def fleet_ratio(cluster: Cluster, start: datetime, end: datetime, *, now: datetime) -> float | None:
@@ -128,7 +116,8 @@ def _spans(cluster: Cluster, start: datetime, end: datetime) -> Iterable[Span]:
         if subject not in seen:
             seen.add(subject)
             if starts_at > start:
-                yield Span(subject, node_id, "out_of_service", start.timestamp(), starts_at.timestamp(), None, True)
+                absent = (start.timestamp(), starts_at.timestamp())
+                yield Span(subject, node_id, "out_of_service", *absent, None, absent[0])
         yield from _told(subject, node_id, state, starts_at, ends_at, incident_id, start, end, heads)
 
 
@@ -141,16 +130,18 @@ def _told(
     told_until = end if ends_at is not None else min(end, max(left, heads.get(node_id, left)))
     right = min(ends_at or told_until, end)
     if right > left:
-        inside = starts_at >= start
-        yield Span(subject, node_id, state, left.timestamp(), right.timestamp(), incident_id, inside)
+        cut_to = (left.timestamp(), right.timestamp())
+        yield Span(subject, node_id, state, *cut_to, incident_id, starts_at.timestamp())
     if ends_at is None and right < end:
-        yield Span(subject, node_id, "unknown", right.timestamp(), end.timestamp(), None, True)
+        yield Span(subject, node_id, "unknown", right.timestamp(), end.timestamp(), None, right.timestamp())
 
 
-def _row(name: str, tally: Tally) -> dict[str, Any]:
+def _row(name: str, tally: Tally, period: float) -> dict[str, Any]:
     up, down = tally.seconds["up"], tally.seconds["down"]
     began = [span for key, span in tally.outages.items() if key not in tally.earlier]
     count, gpus = len(began), len(tally.subjects)
+    # A board that came or went within the period is out of this row's service for the rest of it.
+    elsewhere = max(0.0, round(gpus * period - sum(tally.seconds.values()), 3))
     return {
         "subject": name,
         "gpu_count": gpus,
@@ -158,7 +149,7 @@ def _row(name: str, tally: Tally) -> dict[str, Any]:
         "down_seconds": down,
         "planned_seconds": tally.seconds["planned"],
         "unknown_seconds": tally.seconds["unknown"],
-        "out_of_service_seconds": tally.seconds["out_of_service"],
+        "out_of_service_seconds": tally.seconds["out_of_service"] + elsewhere,
         "availability_ratio": cut(up / (up + down)) if up + down else None,
         "incidents": count,
         "mtbf_seconds": up / gpus / count if count else None,
