@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import redis.asyncio
 import structlog
 
-from gpufleet.core.bus import BROKER_ERRORS, CHANNEL
+from gpufleet.core.bus import BROKER_ERRORS, channel
 from gpufleet.pipeline.live import open_envelope
 
 log = structlog.get_logger(__name__)
@@ -96,12 +96,12 @@ class LiveHub:
             try:
                 async with (
                     redis.asyncio.Redis.from_url(self.broker_url, health_check_interval=15) as client,
-                    client.pubsub(ignore_subscribe_messages=True) as channel,
+                    client.pubsub(ignore_subscribe_messages=True) as line,
                 ):
-                    await channel.subscribe(CHANNEL)
+                    await line.subscribe(channel(self.broker_url))
                     failures = 0
                     while True:
-                        message = await channel.get_message(timeout=15)
+                        message = await line.get_message(timeout=15)
                         if message is not None:
                             self.take(message["data"])
             except BROKER_ERRORS as error:

@@ -46,4 +46,6 @@ def locked_out(request: HttpRequest, response: HttpResponse | None = None, crede
     """The answer of django-axes to too many wrong passwords."""
     seconds = int(float(settings.AXES_COOLOFF_TIME) * 3600)
     context = {"minutes": max(1, seconds // 60), "tries": settings.AXES_FAILURE_LIMIT}
-    return render(request, "locked_out.html", context, status=429, headers={"Retry-After": str(seconds)})
+    page = render(request, "locked_out.html", context, status=429)
+    page.headers["Retry-After"] = str(seconds)
+    return page

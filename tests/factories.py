@@ -152,7 +152,7 @@ def raw_values(node: int, gpus: int) -> np.ndarray:
 def scrape(
     made: MadeFleet, at: datetime, only: Sequence[int] | None = None, values: Mapping[int, float] | None = None
 ) -> None:
-    """One good scrape of every node (or those with these numbers), and the cycle that it belongs to.
+    """One good scrape of every node (or those with these numbers), the cycle it belongs to, and the ledger told.
 
     `values`: utilisation in per cent of every GPU, by the node's number.
     """
@@ -179,6 +179,8 @@ def scrape(
             },
         )
     append_frames(frames, at)
+    nodes = [made.targets[number].node_id for number in range(len(made.targets)) if only is None or number in only]
+    LedgerHead.objects.filter(node_id__in=nodes).update(told_until=at + timedelta(seconds=INTERVAL_SECONDS))
     Cycle.objects.update_or_create(
         cluster=made.cluster,
         number=cycle,

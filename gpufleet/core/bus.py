@@ -9,7 +9,6 @@ from functools import lru_cache
 
 import redis
 
-CHANNEL = "gpufleet:live"
 BROKER_ERRORS = (redis.exceptions.RedisError, OSError)
 TIMEOUT_SECONDS = 2.0
 
@@ -22,9 +21,14 @@ def broker(url: str) -> redis.Redis:
     )
 
 
+def channel(url: str) -> str:
+    """The channel of the installation at `url`. Publishing knows no database numbers, so the name carries it."""
+    return f"gpufleet:live:{redis.connection.parse_url(url).get('db', 0)}"
+
+
 def publish(url: str, message: bytes) -> int:
     """Hands `message` to every listener; returns how many there were. Raises one of BROKER_ERRORS."""
-    return int(broker(url).publish(CHANNEL, message))
+    return int(broker(url).publish(channel(url), message))
 
 
 def next_sequence(url: str, cluster: str) -> int:

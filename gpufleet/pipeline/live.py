@@ -16,7 +16,7 @@ import structlog
 from django.conf import settings
 
 from gpufleet.catalogue.metrics import METRICS, Metric
-from gpufleet.core.bus import BROKER_ERRORS, CHANNEL, broker, next_sequence, publish
+from gpufleet.core.bus import BROKER_ERRORS, broker, channel, next_sequence, publish
 from gpufleet.core.times import rfc3339
 from gpufleet.fleet.models import Cluster
 from gpufleet.pipeline.health import CollectionHealth, collection_health
@@ -138,13 +138,14 @@ def publish_cycle(cluster: Cluster, cycle: int, now: datetime) -> int:
 
 def _send(whole: Picture) -> int:
     """One round trip. The newest message also stays under a key for two intervals, for pages that poll."""
+    to = channel(settings.BROKER_URL)
     pipe = broker(settings.BROKER_URL).pipeline(transaction=False)
     sent = 0
     for name in LIVE_METRICS:
         body = whole.message(METRICS[name])
         sent += len(body)
         pipe.set(newest_key(whole.head["cluster"], name), body, ex=2 * whole.head["interval"])
-        pipe.publish(CHANNEL, envelope("cycle", whole.head["cluster"], name, whole.head["seq"], body))
+        pipe.publish(to, envelope("cycle", whole.head["cluster"], name, whole.head["seq"], body))
     pipe.execute()
     return sent
 

@@ -184,7 +184,12 @@ if (!past) {
   live = followLive({cluster: data.cluster, metric}, {
     cycle: show,
     incident: () => refreshIncidents(),
-    status: (word) => { feedStatus = word; showLiveState(); },
+    status: (word) => {
+      if (word === "live" && feedStatus !== "live") refreshIncidents(); // what happened before the stream was open
+      feedStatus = word;
+      body.feed = word;
+      showLiveState();
+    },
   });
   setInterval(() => {
     const now = serverNow();

@@ -46,7 +46,7 @@ def test_a_phone_never_scrolls_sideways(open_page: Open, path: str) -> None:
 def test_a_cycle_changes_the_cells_in_place(served: Served, open_page: Open) -> None:
     page: Page = open_page()
     page.evaluate("window.notReloaded = true")
-    expect(page.locator("#live .word")).to_have_text("Live")
+    expect(page.locator("body[data-feed=live]")).to_have_count(1)
     cell = page.locator('[data-i="0"]')
     assert "b15" in (cell.get_attribute("class") or "")
     assert next_cycle(served, values={0: 3.0}) > 0
@@ -57,7 +57,7 @@ def test_a_cycle_changes_the_cells_in_place(served: Served, open_page: Open) -> 
 def test_an_incident_appears_without_a_reload(served: Served, open_page: Open) -> None:
     page: Page = open_page()
     page.evaluate("window.notReloaded = true")
-    expect(page.locator("#live .word")).to_have_text("Live")
+    expect(page.locator("body[data-feed=live]")).to_have_count(1)
     made = make_incident(served.fleet, 9, datetime.now(tz=UTC), slot=2, kind="thermal", title="too hot", minutes=0.1)
     publish_incident(SimpleNamespace(incident_id=made.id, verb="open"))
     expect(page.locator(f'li[data-incident="{made.id}"] .ti')).to_contain_text("gpu-010 g2")
@@ -85,7 +85,7 @@ def test_two_tabs_share_one_stream(served: Served, open_page: Open) -> None:
     other = page.context.new_page()
     other.goto(served.url + "/?metric=gpu_power_watts")
     for tab in (page, other):
-        expect(tab.locator("#live .word")).to_have_text("Live")
+        expect(tab.locator("body[data-feed=live]")).to_have_count(1)
     next_cycle(served, values={0: 3.0})
     expect(page.locator('[data-i="0"]')).to_have_class("c b0")
     expect(other.locator("body[data-seq]")).to_have_count(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -56,7 +57,20 @@ def test_a_time_without_offset_is_read_in_the_zone() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "soon", "now-1", "now-1x", "now--1h", "now-1h/", "now/1d", "-1h", "123", "now" + "-1h" * 9, "now-999999y", "x" * 9999],
+    [
+        "",
+        "soon",
+        "now-1",
+        "now-1x",
+        "now--1h",
+        "now-1h/",
+        "now/1d",
+        "-1h",
+        "123",
+        "now" + "-1h" * 9,
+        "now-999999y",
+        "x" * 9999,
+    ],
 )
 def test_what_cannot_be_read_is_refused(text: str) -> None:
     with pytest.raises(TimeExpressionError):
@@ -65,10 +79,8 @@ def test_what_cannot_be_read_is_refused(text: str) -> None:
 
 @given(st.text(max_size=80))
 def test_any_text_is_read_or_refused(text: str) -> None:
-    try:
+    with contextlib.suppress(TimeExpressionError):
         assert read_instant(text, NOW, UTC_ZONE).tzinfo is UTC
-    except TimeExpressionError:
-        pass
 
 
 @pytest.mark.parametrize(
