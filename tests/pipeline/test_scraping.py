@@ -17,6 +17,7 @@ from serving import Server, Wire
 from gpufleet.core.bus import broker
 from gpufleet.fleet.actions import import_targets
 from gpufleet.fleet.models import LIVE, Cluster, Gpu, Node, Placement, Target
+from gpufleet.fleet.queries import active_targets
 from gpufleet.fleet.specs import TargetSpec
 from gpufleet.pipeline import scraping
 from gpufleet.scrape import actions
@@ -178,7 +179,7 @@ def test_two_results_of_one_shard_are_kept_once(fleet: Fleet) -> None:
     """Without Valkey's lease the mark on the cycle decides."""
     (work,) = scraping.begin(now())
     cycle = Cycle.objects.get()
-    targets = scraping.active_targets(fleet.cluster.id)
+    targets = active_targets(fleet.cluster.id)
     collector = process_collector(scraping.interval_seconds())
     results = [collector.scrape(fleet.cluster, targets, work.cycle, now()) for _ in range(2)]
     assert [actions.store_shard(cycle.id, 0, result, now()) for result in results] == [True, False]
@@ -219,7 +220,7 @@ def test_shards_hold_whole_nodes(fleet: Fleet, shards_of: Callable[[int], None],
     work = scraping.begin(now())
     interval = scraping.interval_seconds()
     assert [one.delay_seconds for one in work] == [interval * n / shards for n in range(shards)]
-    parts = [scraping.active_targets(fleet.cluster.id, n, shards) for n in range(shards)]
+    parts = [active_targets(fleet.cluster.id, n, shards) for n in range(shards)]
     nodes = [{target.node for target in part} for part in parts]
     assert sorted(name for part in nodes for name in part) == [f"gpu-n0{n}" for n in range(1, NODES + 1)]
     assert sum(len(part) for part in parts) == 2 * NODES

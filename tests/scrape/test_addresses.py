@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpufleet.environment import PRIVATE_RANGES, words
-from gpufleet.scrape.addresses import ForbiddenAddress, GuardedResolver, allowed, networks
+from gpufleet.scrape.addresses import ForbiddenAddress, GuardedResolver, Network, allowed, networks
 
 PRIVATE = networks(words(PRIVATE_RANGES))
 ALL = networks(["0.0.0.0/0", "::/0"])
@@ -24,7 +24,7 @@ NEVER = [  # noqa: S104 - addresses that must not pass
 
 @pytest.mark.parametrize("address", NEVER)
 @pytest.mark.parametrize("inside", [PRIVATE, ALL], ids=["private", "all"])
-def test_never(address: str, inside: list) -> None:
+def test_never(address: str, inside: list[Network]) -> None:
     assert not allowed(address, inside)
 
 

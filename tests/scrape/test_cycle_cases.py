@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import numpy as np
 import pytest
@@ -72,7 +73,7 @@ class Flow:
         return found
 
 
-def bodies(number: str, *names: str) -> tuple[list[bytes], dict]:
+def bodies(number: str, *names: str) -> tuple[list[bytes], dict[str, Any]]:
     folder, facts = case(number)
     return [(folder / name).read_bytes() for name in names], facts["numbers"]
 
@@ -175,11 +176,15 @@ def test_case_015_mig(flow: Callable[[str], Flow]) -> None:
     instances = Series.objects.filter(labels__has_key="GPU_I_ID").values_list("gpu_id", "labels__GPU_I_ID").distinct()
     assert instances.count() == numbers["instance_records"]
     first = one.frames()[0]
+    assert first.layout_id is not None
+    assert first.values is not None
     table = layout_table(first.layout_id)
     told = [place for place in range(len(table)) if "GPU_I_ID" in table.labels[place]]
     assert int(np.count_nonzero(~np.isnan(table.clean(first.values)[told]))) == numbers["instance_values"]
     per_gpu: dict[int, list[float]] = {}
     for frame in one.frames():
+        assert frame.layout_id is not None
+        assert frame.values is not None
         energy = layout_table(frame.layout_id)
         for place in energy.places_of("gpu_energy_joules_total").tolist():
             per_gpu.setdefault(int(energy.gpu_ids[place]), []).append(float(energy.clean(frame.values)[place]))
