@@ -7,6 +7,7 @@ and ledger as the live cycle does, with every time stamp virtual. A replay has i
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -102,18 +103,24 @@ def replay(
 
 
 def _run(cluster: Cluster, stretch: Stretch, collector: Collector, progress: Progress) -> int:
+    """While a step is judged, the answers of the next one are fetched. Returns how many cycles were judged."""
     targets = active_targets(cluster.id)
     place = Shard(cluster, [target.id for target in targets], stretch.step_seconds)
     judged = 0
-    for step in range(stretch.steps):
-        now, cycle = stretch.at(step), stretch.cycle(step)
-        result = collector.scrape_at(cluster, targets, cycle, now)
-        store_shard(None, WHOLE, result, now)
-        if result.kinds:
-            targets = active_targets(cluster.id)
-        judged += detect(place, WHOLE, cycle, now) is not None
-        sweep(now, cluster)
-        progress(step + 1, stretch.steps, now)
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="fetch") as fetching:
+        waiting = fetching.submit(collector.fetch_at, targets, stretch.at(0))
+        for step in range(stretch.steps):
+            now, cycle = stretch.at(step), stretch.cycle(step)
+            fetched = waiting.result()
+            if step + 1 < stretch.steps:
+                waiting = fetching.submit(collector.fetch_at, targets, stretch.at(step + 1))
+            result = collector.take(cluster, targets, fetched, cycle, now)
+            store_shard(None, WHOLE, result, now)
+            if result.kinds:
+                targets = active_targets(cluster.id)
+            judged += detect(place, WHOLE, cycle, now) is not None
+            sweep(now, cluster)
+            progress(step + 1, stretch.steps, now)
     sweep(stretch.end, cluster)
     return judged
 

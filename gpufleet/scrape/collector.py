@@ -48,11 +48,14 @@ class Collector:
 
     def scrape_at(self, cluster: Cluster, targets: Sequence[ActiveTarget], cycle: int, now: datetime) -> CycleResult:
         """One cycle in virtual time: each target is asked with `?t=<now>` and its answer counts as of `now`."""
+        with self._lock:
+            return self._take(cluster, targets, self.fetch_at(targets, now), cycle, now)
+
+    def fetch_at(self, targets: Sequence[ActiveTarget], now: datetime) -> list[Fetched]:
+        """The answers as of `now`, for `take`. Only one thread at a time may fetch; another one may take meanwhile."""
         at = now.timestamp()
         query = f"t={at:.3f}".rstrip("0").rstrip(".")
-        with self._lock:
-            fetched = [_virtual(one, at, timeout_of(self._interval)) for one in self._fetch(targets, query)]
-            return self._take(cluster, targets, fetched, cycle, now)
+        return [_virtual(one, at, timeout_of(self._interval)) for one in self._fetch(targets, query)]
 
     def take(
         self, cluster: Cluster, targets: Sequence[ActiveTarget], fetched: Sequence[Fetched], cycle: int, now: datetime

@@ -7,12 +7,16 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from gpufleet.detect.engine import evaluate
+from gpufleet.detect.findings import Finding
+from gpufleet.detect.rules import load_rules
 from gpufleet.detect.windows import (
     GPU_METRICS,
     KIND_GPU,
     KIND_NODE,
     Before,
     Gpus,
+    OpenKey,
     Targets,
     Windows,
     XidCounts,
@@ -99,6 +103,18 @@ def first_rows(windows: Windows, count: int) -> Windows:
     return windows.until(count)
 
 
+def judge(windows: Windows) -> list[Finding]:
+    return evaluate(windows, load_rules(), float(windows.times[-1]) + 1.0)
+
+
+def said(windows: Windows) -> list[tuple[str, str, str]]:
+    return [(finding.kind, finding.subject, finding.status.value) for finding in judge(windows)]
+
+
+def opened(windows: Windows, kind: str, subject: str, at: float, recovered_at: float | None = None) -> None:
+    windows.open[kind, subject] = OpenKey(kind, subject, at, at, at, recovered_at)
+
+
 class Kit:
     """What tests of the engine need, as one fixture."""
 
@@ -107,6 +123,9 @@ class Kit:
     fail = staticmethod(fail)
     vanish = staticmethod(vanish)
     first_rows = staticmethod(first_rows)
+    judge = staticmethod(judge)
+    said = staticmethod(said)
+    opened = staticmethod(opened)
 
 
 @pytest.fixture(scope="session")
