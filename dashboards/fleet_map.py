@@ -24,7 +24,7 @@ from gpufleet.accounts.roles import can
 from gpufleet.catalogue.metrics import METRICS
 from gpufleet.fleet.models import Cluster
 from gpufleet.pipeline.health import collection_health
-from gpufleet.pipeline.live import FIRST_METRICS, LIVE_METRICS, newest_message, picture
+from gpufleet.pipeline.live import FIRST_METRICS, LIVE_METRICS, newest_message, picture, shown
 from gpufleet.pipeline.snapshot import STATES, FleetSnapshot, GpuView, NodeView, fleet_snapshot
 
 
@@ -164,7 +164,7 @@ def gpu_card(request: HttpRequest, node: str, slot: int) -> HttpResponse:
     found = fleet_snapshot(frame.cluster, frame.now, asked.at, (asked.metric,))
     view, gpu = _find_gpu(found, node, slot)
     metric = METRICS[asked.metric]
-    value = wall.shown(gpu.metrics.get(metric.name), metric)
+    value = shown(gpu.metrics.get(metric.name), metric)
     context = {
         "node": view,
         "gpu": gpu,

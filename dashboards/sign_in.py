@@ -24,11 +24,9 @@ class SignInRequiredMiddleware(LoginRequiredMiddleware):
     ) -> HttpResponseBase | None:
         if request.path.startswith(OWN_AUTHENTICATION):
             return None
-        return super().process_view(request, view_func, view_args, view_kwargs)
-
-    def handle_no_permission(self, request: HttpRequest, view_func: Any) -> HttpResponseBase:
-        if not request.headers.get("HX-Request"):
-            return super().handle_no_permission(request, view_func)
+        answer = super().process_view(request, view_func, view_args, view_kwargs)
+        if answer is None or not request.headers.get("HX-Request"):
+            return answer
         query = urlencode({"next": getattr(request, "htmx").current_url_abs_path or "/"})  # noqa: B009
         return HttpResponseClientRedirect(f"{resolve_url(settings.LOGIN_URL)}?{query}")
 

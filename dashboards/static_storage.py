@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from whitenoise.storage import CompressedManifestStaticFilesStorage
+from whitenoise.storage import CompressedManifestStaticFilesStorage  # type: ignore[import-untyped]
 
 
-class HashedModules(CompressedManifestStaticFilesStorage):
+class HashedModules(CompressedManifestStaticFilesStorage):  # type: ignore[misc]
     """Also rewrites the imports between our ES modules to the hashed names."""
 
     support_js_module_import_aggregation = True

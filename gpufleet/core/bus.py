@@ -23,7 +23,8 @@ def broker(url: str) -> redis.Redis:
 
 def channel(url: str) -> str:
     """The channel of the installation at `url`. Publishing knows no database numbers, so the name carries it."""
-    return f"gpufleet:live:{redis.connection.parse_url(url).get('db', 0)}"
+    parts = redis.connection.parse_url(url)  # type: ignore[no-untyped-call]
+    return f"gpufleet:live:{parts.get('db', 0)}"
 
 
 def publish(url: str, message: bytes) -> int:

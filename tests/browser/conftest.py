@@ -66,8 +66,8 @@ def open_page(chromium: Browser, served: Served) -> Iterator[Callable[..., Page]
     """`open_page(path, role=, theme=, size=, **context options)` signed in; what the page complains of is collected."""
     contexts: list[BrowserContext] = []
 
-    def open_(path: str = "/", role: str = "responder", theme: str = "dark", size: Any = None, **more: Any) -> Page:
-        context = chromium.new_context(viewport=size or DESKTOP, color_scheme=theme, **more)
+    def open_(path: str = "/", role: str = "responder", theme: Any = "dark", size: Any = DESKTOP, **more: Any) -> Page:
+        context = chromium.new_context(viewport=size, color_scheme=theme, **more)
         contexts.append(context)
         if role:
             context.add_cookies([session_cookie(served.url, role)])

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from django.core.cache import cache
 from django.test import Client
-from django.urls import get_resolver, reverse
+from django.urls import URLPattern, get_resolver, reverse
 from factories import PASSWORD, MadeFleet, make_incident, make_user
 
 from gpufleet.accounts.tokens import create_token
 
-OPEN = {"sign-in", "sign-out", "healthz", "readyz", "metrics", "live"}
+OPEN: set[str | None] = {"sign-in", "sign-out", "healthz", "readyz", "metrics", "live"}
 PAGES = [
     "/",
     "/?view=matrix",
@@ -40,6 +40,7 @@ def test_a_stranger_is_sent_to_the_sign_in(fleet: MadeFleet, path: str) -> None:
 
 def test_every_page_needs_a_sign_in_unless_it_is_named_here(db: None) -> None:
     for pattern in get_resolver("dashboards.urls").url_patterns:
+        assert isinstance(pattern, URLPattern)
         needs = getattr(pattern.callback, "login_required", True)
         assert needs is (pattern.name not in OPEN), pattern.name
 

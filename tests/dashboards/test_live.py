@@ -69,7 +69,7 @@ def test_a_message_is_a_whole_picture(made: MadeFleet) -> None:
 
 
 def test_every_metric_of_the_picker_is_published_once(made: MadeFleet, settings: Any) -> None:
-    line = broker(settings.BROKER_URL).pubsub(ignore_subscribe_messages=True)
+    line = broker(settings.BROKER_URL).pubsub(ignore_subscribe_messages=True)  # type: ignore[no-untyped-call]
     line.subscribe(channel(settings.BROKER_URL))
     line.get_message(timeout=1)
     publish_cycle(made.cluster, 7, NOW)
