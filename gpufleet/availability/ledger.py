@@ -55,12 +55,15 @@ def record(cluster: Cluster, told: Sequence[NodeTold], now: datetime) -> int:
     node_ids = [one.node_id for one in told]
     placed = [gpu_id for one in told for gpu_id in one.gpus]
     open_rows = _open_rows(cluster, node_ids, placed)
+    of_node: dict[int | None, list[StateInterval]] = {}
+    for row in open_rows.values():
+        of_node.setdefault(row.node_id, []).append(row)
     changes: list[tuple[Subject, Piece, datetime | None, datetime | None]] = []
     for one in told:
         told_until = _gap_from(heads[one.node_id], one)
-        for subject, said, since in _sayings(one, open_rows):
-            row = open_rows.get(subject)
-            if row is None or told_until is not None or not said.says(_piece(row)):
+        for subject, said, since in _sayings(one, of_node.get(one.node_id, ())):
+            known = open_rows.get(subject)
+            if known is None or told_until is not None or not said.says(_piece(known)):
                 changes.append((subject, said, told_until, since))
     _write(cluster, at_window_edges(changes, open_rows), open_rows)
     _move_heads(told)
@@ -98,15 +101,13 @@ def _subject(row: StateInterval) -> Subject:
     return (None, row.gpu_id) if row.gpu_id is not None else (row.node_id, None)
 
 
-def _sayings(
-    one: NodeTold, open_rows: Mapping[Subject, StateInterval]
-) -> Iterable[tuple[Subject, Piece, datetime | None]]:
+def _sayings(one: NodeTold, rows: Iterable[StateInterval]) -> Iterable[tuple[Subject, Piece, datetime | None]]:
     """What `one` says of each subject; a GPU that sat here and is placed nowhere is out of service."""
     at, node_id = one.told_at, one.node_id
     yield (node_id, None), Piece(at, None, one.state, tuple(one.reasons), one.incident_id, node_id), one.since
     for gpu_id, gpu in one.gpus.items():
         yield (None, gpu_id), Piece(at, None, gpu.state, tuple(gpu.reasons), gpu.incident_id, node_id), gpu.since
-    for row in open_rows.values():
+    for row in rows:
         if _has_left(row, one):
             yield (None, row.gpu_id), Piece(at, None, "out_of_service", (NOT_PLACED,), None, node_id), None
 
