@@ -1,15 +1,17 @@
-"""Addresses of nodes, GPUs and incidents."""
+"""Addresses of nodes, GPUs, incidents, targets and rules."""
 
 from __future__ import annotations
 
 from django.urls import URLPattern, URLResolver, path
 
-from dashboards import incident_acts, incident_list, incident_page, node_page, node_series
+from dashboards import collection_pages, incident_acts, incident_list, incident_page, node_page, node_series
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("nodes/<str:name>/", node_page.node, name="node"),
     path("nodes/<str:name>/series.json", node_series.node_series, name="node-series"),
     path("gpus/<path:uuid>/", node_page.gpu, name="gpu"),
+    path("targets/", collection_pages.targets, name="targets"),
+    path("rules/", collection_pages.rules, name="rules"),
     path("incidents/", incident_list.incident_list, name="incidents"),
     path("incidents/<int:incident_id>/", incident_page.incident, name="incident"),
     *(
