@@ -26,6 +26,7 @@ app.conf.update(
     worker_hijack_root_logger=False,
     worker_send_task_events=False,
     broker_connection_retry_on_startup=True,
+    broker_connection_max_retries=None,  # a broker that stays away for an hour is still waited for
     broker_transport_options={
         "visibility_timeout": 3600,
         "socket_timeout": 10,

@@ -18,6 +18,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 # Metadata services of clouds that are outside the link-local ranges.
 _METADATA = frozenset(map(ipaddress.ip_address, ("100.100.100.200", "192.0.0.192", "168.63.129.16", "fd00:ec2::254")))
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
+_THIS_HOST = ipaddress.ip_network("0.0.0.0/8")
 _6TO4 = ipaddress.ip_network("2002::/16")
 
 
@@ -56,7 +57,7 @@ def _faces(address: Address) -> list[Address]:
 def _may(address: Address, inside: Sequence[Network]) -> bool:
     if address.is_loopback or address.is_link_local or address.is_multicast or address.is_unspecified:
         return False
-    if address in _METADATA:
+    if address in _METADATA or address in _THIS_HOST:
         return False
     return any(address.version == network.version and address in network for network in inside)
 

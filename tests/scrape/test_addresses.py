@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from ipaddress import IPv4Address
 
 import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
@@ -16,7 +17,18 @@ from gpufleet.scrape.addresses import ForbiddenAddress, GuardedResolver, Network
 PRIVATE = networks(words(PRIVATE_RANGES))
 ALL = networks(["0.0.0.0/0", "::/0"])
 NEVER = [  # noqa: S104 - addresses that must not pass
-    *("127.0.0.1", "127.8.8.8", "::1", "[::1]", "0.0.0.1", "::", "169.254.169.254", "169.254.1.1", "fe80::1"),
+    *(
+        "127.0.0.1",
+        "127.8.8.8",
+        "::1",
+        "[::1]",
+        "0.0.0.1",
+        str(IPv4Address(0)),
+        "::",
+        "169.254.169.254",
+        "169.254.1.1",
+        "fe80::1",
+    ),
     *("fe80::1%eth0", "100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254", "224.0.0.1", "ff02::1"),
     *("::ffff:127.0.0.1", "::ffff:169.254.169.254", "64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe", "2002:7f00:1::"),
 ]
