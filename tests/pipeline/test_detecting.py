@@ -64,6 +64,23 @@ def _uuids(fleet: Scenario) -> list[str]:
     return list(fleet.cluster.gpus.order_by("id").values_list("uuid", flat=True))
 
 
+def test_013_a_lost_board_is_named_though_all_others_have_new_numbers() -> None:
+    folder, facts = case("013")
+    files = dict(bodies(folder))
+    fleet = Scenario(("gpu-n16", "dcgm"), ("gpu-n16", "node"))
+    for seconds in every(15, (0, 30), (600, 660), (1200, 1230)):
+        body = files[max(at for at in files if at <= seconds)]
+        fleet.step(seconds, {("gpu-n16", "dcgm"): body, ("gpu-n16", "node"): NODE_BODY})
+    assert len(_uuids(fleet)) == facts["numbers"]["gpu_records"]
+    (incident,) = fleet.incidents()
+    assert len(fleet.incidents()) == facts["numbers"]["incidents"]
+    assert (incident.kind, incident.slot) == ("gpu_missing", 3)
+    assert "5f:00" in incident.title
+    assert seconds_after(incident.first_evidence_at) == 600
+    assert incident.recovered_at is not None
+    assert seconds_after(incident.recovered_at) == 1215
+
+
 def test_020_impossible_numbers_are_no_heat() -> None:
     folder, facts = case("020")
     fleet = Scenario(("gpu-n01", "dcgm"), ("gpu-n01", "node"))
