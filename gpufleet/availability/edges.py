@@ -5,18 +5,31 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import NamedTuple
 
-from gpufleet.availability.models import StateInterval
 from gpufleet.availability.timeline import Piece
 from gpufleet.fleet.models import MaintenanceWindow
 
 PLANNED = "maintenance"
-Subject = tuple[int | None, int | None]
+Subject = tuple[int | None, int | None]  # (node, None) or (None, GPU)
 Change = tuple[Subject, Piece, datetime | None, datetime | None]  # subject, what was said, told until, since
 Window = tuple[datetime, datetime]
 
 
-def at_window_edges(changes: Sequence[Change], open_rows: Mapping[Subject, StateInterval]) -> list[Change]:
+class Row(NamedTuple):
+    """A stored interval as it is read."""
+
+    id: int
+    node_id: int | None
+    gpu_id: int | None
+    state: str
+    reasons: list[str]
+    incident_id: int | None
+    starts_at: datetime
+    ends_at: datetime | None
+
+
+def at_window_edges(changes: Sequence[Change], open_rows: Mapping[Subject, Row]) -> list[Change]:
     """The changes into and out of planned time, moved to the edge of the window behind them. At most one query."""
     turned = [
         (subject, said)
@@ -33,9 +46,7 @@ def at_window_edges(changes: Sequence[Change], open_rows: Mapping[Subject, State
     ]
 
 
-def _windows(
-    turned: Sequence[tuple[Subject, Piece]], open_rows: Mapping[Subject, StateInterval]
-) -> dict[int, list[Window]]:
+def _windows(turned: Sequence[tuple[Subject, Piece]], open_rows: Mapping[Subject, Row]) -> dict[int, list[Window]]:
     nodes = {said.node_id for _, said in turned if said.node_id is not None}
     first = min(open_rows[subject].starts_at for subject, _ in turned)
     last = max(said.starts_at for _, said in turned)

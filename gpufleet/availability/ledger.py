@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from django.db import connection, transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
-from gpufleet.availability.edges import at_window_edges
+from gpufleet.availability.edges import Row, Subject, at_window_edges
 from gpufleet.availability.models import LedgerHead, StateInterval
 from gpufleet.availability.timeline import Piece, tell
 from gpufleet.fleet.models import Cluster, Placement
 
-Subject = tuple[int | None, int | None]  # (node, None) or (None, GPU)
 NOT_PLACED = "not_placed"
 
 
@@ -55,7 +54,7 @@ def record(cluster: Cluster, told: Sequence[NodeTold], now: datetime) -> int:
     node_ids = [one.node_id for one in told]
     placed = [gpu_id for one in told for gpu_id in one.gpus]
     open_rows = _open_rows(cluster, node_ids, placed)
-    of_node: dict[int | None, list[StateInterval]] = {}
+    of_node: dict[int | None, list[Row]] = {}
     for row in open_rows.values():
         of_node.setdefault(row.node_id, []).append(row)
     changes: list[tuple[Subject, Piece, datetime | None, datetime | None]] = []
@@ -92,16 +91,21 @@ def _gap_from(told_until: datetime | None, one: NodeTold) -> datetime | None:
     return told_until
 
 
-def _open_rows(cluster: Cluster, node_ids: Sequence[int], gpu_ids: Sequence[int]) -> dict[Subject, StateInterval]:
+def _open_rows(cluster: Cluster, node_ids: Sequence[int], gpu_ids: Sequence[int]) -> dict[Subject, Row]:
     rows = StateInterval.objects.filter(Q(node_id__in=node_ids) | Q(gpu_id__in=gpu_ids), cluster=cluster, ends_at=None)
-    return {_subject(row): row for row in rows}
+    return {_subject(row): row for row in _read(rows)}
 
 
-def _subject(row: StateInterval) -> Subject:
+def _read(rows: QuerySet[StateInterval]) -> Iterator[Row]:
+    """Plain tuples: a cycle reads every open row, and model instances would cost more than all the rest."""
+    return (Row(*row) for row in rows.values_list(*Row._fields).iterator(chunk_size=5000))
+
+
+def _subject(row: Row) -> Subject:
     return (None, row.gpu_id) if row.gpu_id is not None else (row.node_id, None)
 
 
-def _sayings(one: NodeTold, rows: Iterable[StateInterval]) -> Iterable[tuple[Subject, Piece, datetime | None]]:
+def _sayings(one: NodeTold, rows: Iterable[Row]) -> Iterable[tuple[Subject, Piece, datetime | None]]:
     """What `one` says of each subject; a GPU that sat here and is placed nowhere is out of service."""
     at, node_id = one.told_at, one.node_id
     yield (node_id, None), Piece(at, None, one.state, tuple(one.reasons), one.incident_id, node_id), one.since
@@ -112,27 +116,28 @@ def _sayings(one: NodeTold, rows: Iterable[StateInterval]) -> Iterable[tuple[Sub
             yield (None, row.gpu_id), Piece(at, None, "out_of_service", (NOT_PLACED,), None, node_id), None
 
 
-def _has_left(row: StateInterval, one: NodeTold) -> bool:
+def _has_left(row: Row, one: NodeTold) -> bool:
     """The row's GPU sat in this node and does no more. One that moved is told of by its new node, maybe elsewhere."""
     if row.gpu_id is None or row.node_id != one.node_id or row.gpu_id in one.gpus or row.reasons == [NOT_PLACED]:
         return False
     return not Placement.objects.filter(gpu_id=row.gpu_id, ends_at=None).exclude(node_id=one.node_id).exists()
 
 
-def _piece(row: StateInterval) -> Piece:
+def _piece(row: Row) -> Piece:
     return Piece(row.starts_at, row.ends_at, row.state, tuple(row.reasons), row.incident_id, row.node_id)
 
 
 def _write(
     cluster: Cluster,
     changes: Sequence[tuple[Subject, Piece, datetime | None, datetime | None]],
-    open_rows: Mapping[Subject, StateInterval],
+    open_rows: Mapping[Subject, Row],
 ) -> None:
     """Replaces the rows of the changed subjects, from the earliest moment that changes on."""
     earlier = _rows_since(cluster, [(subject, since) for subject, _, _, since in changes if since is not None])
     gone: list[int] = []
     new: list[StateInterval] = []
     kept: list[StateInterval] = []
+    ended: list[tuple[int, datetime]] = []
     for subject, said, told_until, since in changes:
         open_row = open_rows.get(subject)
         rows = earlier.get(subject) or ([open_row] if open_row is not None else [])
@@ -143,16 +148,32 @@ def _write(
             row = by_start.pop(piece.starts_at, None)
             if row is None:
                 new.append(_row(cluster, subject, piece))
+            elif _piece(row) == replace(piece, ends_at=row.ends_at) and piece.ends_at is not None:
+                ended.append((row.id, piece.ends_at))
             elif _piece(row) != piece:
-                kept.append(_changed(row, piece))
-        gone.extend(row.pk for row in by_start.values())
-    _store(gone, kept, new)
+                kept.append(_row(cluster, subject, piece, row.id))
+        gone.extend(row.id for row in by_start.values())
+    _store(gone, ended, kept, new)
 
 
-def _store(gone: Sequence[int], kept: Sequence[StateInterval], new: Sequence[StateInterval]) -> None:
-    """Closed rows first: at no moment a subject has two open ones."""
+END = """
+UPDATE availability_stateinterval AS row SET ends_at = told.ends_at
+FROM unnest(%s::bigint[], %s::timestamptz[]) AS told(id, ends_at) WHERE row.id = told.id
+"""
+
+
+def _store(
+    gone: Sequence[int],
+    ended: Sequence[tuple[int, datetime]],
+    kept: Sequence[StateInterval],
+    new: Sequence[StateInterval],
+) -> None:
+    """Closed rows first: at no moment a subject has two open ones. `ended`: rows of which only the end is new."""
     if gone:
         StateInterval.objects.filter(pk__in=gone).delete()
+    if ended:
+        with connection.cursor() as cursor:
+            cursor.execute(END, [[row_id for row_id, _ in ended], [ends_at for _, ends_at in ended]])
     closed = [row for row in kept if row.ends_at is not None]
     still_open = [row for row in kept if row.ends_at is None]
     fields = ["ends_at", "state", "reasons", "incident_id", "node"]
@@ -163,8 +184,8 @@ def _store(gone: Sequence[int], kept: Sequence[StateInterval], new: Sequence[Sta
         StateInterval.objects.bulk_create(new)
 
 
-def _rows_since(cluster: Cluster, wanted: Sequence[tuple[Subject, datetime]]) -> dict[Subject, list[StateInterval]]:
-    """The rows of each subject that reach past its moment, in order, with one row before where there is one."""
+def _rows_since(cluster: Cluster, wanted: Sequence[tuple[Subject, datetime]]) -> dict[Subject, list[Row]]:
+    """The rows of each subject that reach past the earliest of the moments, in order."""
     if not wanted:
         return {}
     oldest = min(since for _, since in wanted)
@@ -173,20 +194,24 @@ def _rows_since(cluster: Cluster, wanted: Sequence[tuple[Subject, datetime]]) ->
     rows = StateInterval.objects.filter(
         Q(node_id__in=nodes, gpu=None) | Q(gpu_id__in=gpus), Q(ends_at=None) | Q(ends_at__gt=oldest), cluster=cluster
     ).order_by("starts_at")
-    found: dict[Subject, list[StateInterval]] = {}
-    for row in rows:
+    found: dict[Subject, list[Row]] = {}
+    for row in _read(rows):
         found.setdefault(_subject(row), []).append(row)
     return found
 
 
-def _row(cluster: Cluster, subject: Subject, piece: Piece) -> StateInterval:
-    return _changed(StateInterval(cluster=cluster, gpu_id=subject[1], starts_at=piece.starts_at), piece)
-
-
-def _changed(row: StateInterval, piece: Piece) -> StateInterval:
-    row.ends_at, row.state, row.reasons = piece.ends_at, piece.state, list(piece.reasons)
-    row.incident_id, row.node_id = piece.incident_id, piece.node_id
-    return row
+def _row(cluster: Cluster, subject: Subject, piece: Piece, row_id: int | None = None) -> StateInterval:
+    return StateInterval(
+        pk=row_id,
+        cluster=cluster,
+        node_id=piece.node_id,
+        gpu_id=subject[1],
+        state=piece.state,
+        reasons=list(piece.reasons),
+        incident_id=piece.incident_id,
+        starts_at=piece.starts_at,
+        ends_at=piece.ends_at,
+    )
 
 
 MOVE = """
