@@ -11,9 +11,11 @@ from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
+from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.contrib.auth.decorators import login_not_required
 from django.core.handlers.asgi import ASGIRequest
+from django.db import connections
 from django.http import HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 
@@ -40,6 +42,7 @@ def hub() -> LiveHub:
 async def stream(request: HttpRequest) -> HttpResponseBase:
     """`?metric=a,b&cluster=name`. Strangers get 401, other origins no permission to read, too many readers 503."""
     response = await _answer(request)
+    await sync_to_async(connections.close_all)()  # a stream lasts a quarter of an hour and needs no database any more
     origin = request.headers.get("Origin", "")
     if origin and is_own_origin(request, origin):
         response.headers["Access-Control-Allow-Origin"] = origin
@@ -91,8 +94,6 @@ async def read_frames(reader: Reader) -> AsyncIterator[bytes]:
 async def _cluster(name: str) -> Cluster | None:
     if name:
         return await Cluster.objects.filter(name=name, is_replay=False).afirst()
-    from asgiref.sync import sync_to_async
-
     clusters = await sync_to_async(live_clusters)()
     return clusters[0] if clusters else None
 
