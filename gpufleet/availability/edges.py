@@ -23,7 +23,7 @@ class Row(NamedTuple):
     node_id: int | None
     gpu_id: int | None
     state: str
-    reasons: list[str]
+    reasons: Sequence[str]
     incident_id: int | None
     starts_at: datetime
     ends_at: datetime | None

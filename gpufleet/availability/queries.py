@@ -13,6 +13,7 @@ from django.db.models import Q
 from gpufleet.availability.models import LedgerHead, StateInterval
 from gpufleet.availability.spans import Span, announced, planned_first
 from gpufleet.fleet.models import Cluster, Gpu
+from gpufleet.incidents.models import Incident
 
 SCOPES = ("fleet", "rack", "node", "gpu")
 SECONDS_OF = {
@@ -99,7 +100,7 @@ def _names(cluster: Cluster, scope: str) -> Any:
 
 
 def _spans(cluster: Cluster, start: datetime, end: datetime) -> Iterable[Span]:
-    """Every subject's states over the whole period, gap-free. Three queries."""
+    """Every subject's states over the whole period, gap-free. As many queries for any number of rows."""
     heads = dict(LedgerHead.objects.filter(node__cluster=cluster).values_list("node_id", "told_until"))
     found = (
         StateInterval.objects.filter(Q(ends_at=None) | Q(ends_at__gt=start), cluster=cluster, starts_at__lt=end)
@@ -107,6 +108,7 @@ def _spans(cluster: Cluster, start: datetime, end: datetime) -> Iterable[Span]:
         .values_list("gpu_id", "node_id", "state", "starts_at", "ends_at", "incident_id")
     )
     rows = cast("list[tuple[int | None, int, str, datetime, datetime | None, int | None]]", list(found))
+    cause_of = _causes(cluster)
     with_gpus = {node_id for gpu_id, node_id, *_ in rows if gpu_id is not None}
     seen: set[int] = set()
     for gpu_id, node_id, state, starts_at, ends_at, incident_id in rows:
@@ -118,7 +120,14 @@ def _spans(cluster: Cluster, start: datetime, end: datetime) -> Iterable[Span]:
             if starts_at > start:
                 absent = (start.timestamp(), starts_at.timestamp())
                 yield Span(subject, node_id, "out_of_service", *absent, None, absent[0])
-        yield from _told(subject, node_id, state, starts_at, ends_at, incident_id, start, end, heads)
+        cause = cause_of.get(incident_id, incident_id) if incident_id is not None else None
+        yield from _told(subject, node_id, state, starts_at, ends_at, cause, start, end, heads)
+
+
+def _causes(cluster: Cluster) -> dict[int, int]:
+    """The incident behind each member: what one cause broke is one outage."""
+    members = Incident.objects.filter(cluster=cluster, parent__isnull=False)
+    return dict(members.values_list("pk", "parent_id"))
 
 
 def _told(

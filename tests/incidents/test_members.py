@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 from django.db import IntegrityError
@@ -16,12 +17,12 @@ from gpufleet.incidents.intake import sweep, take_in
 from gpufleet.incidents.models import Incident
 
 NODE = "node:gpu-n01"
-MISSING = {"kind": "gpu_missing", "cause": f"node_down|{NODE}"}
+MISSING: dict[str, Any] = {"kind": "gpu_missing", "cause": f"node_down|{NODE}"}
 QUIET = 600
 
 
 def node_dies_and_comes_back_without_a_gpu() -> tuple[Incident, Incident]:
-    down = {"kind": "node_down", "subject": NODE, "gpu_uuid": None, "slot": None}
+    down: dict[str, Any] = {"kind": "node_down", "subject": NODE, "gpu_uuid": None, "slot": None}
     take_in(Cluster.objects.get(), [finding(0, **down), finding(0, **MISSING)], at(0))
     take_in(Cluster.objects.get(), [finding(60, Status.CLEAR, **down), finding(60, **MISSING)], at(60))
     return Incident.objects.get(kind="node_down"), Incident.objects.get(kind="gpu_missing")
