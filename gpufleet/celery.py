@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from celery import Celery
+from celery.app.amqp import AMQP
+from kombu import Connection
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "gpufleet.settings")
 
@@ -12,7 +15,21 @@ from django.conf import settings  # noqa: E402
 
 from gpufleet.schedule import beat_schedule  # noqa: E402
 
-app = Celery("gpufleet")
+
+class BrokerConnection(Connection):
+    """Looks for a lost broker every few seconds; Celery's own pauses grow to half a minute, many cycles long."""
+
+    def ensure_connection(self, *args: Any, **kwargs: Any) -> Any:
+        return super().ensure_connection(
+            *args, **{"interval_start": 1, "interval_step": 1, "interval_max": 3, **kwargs}
+        )
+
+
+class Broker(AMQP):
+    Connection = BrokerConnection
+
+
+app = Celery("gpufleet", amqp=Broker)
 app.conf.update(
     broker_url=settings.BROKER_URL,
     result_backend=None,

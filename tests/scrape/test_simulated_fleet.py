@@ -14,13 +14,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from gpufleet.fleet.actions import import_targets
-from gpufleet.fleet.models import LIVE, Cluster, Gpu, Node, Placement, Target
+from gpufleet.fleet.models import Cluster, Gpu, Node, Placement, Target
 from gpufleet.fleet.queries import active_targets, inventory
 from gpufleet.scrape.actions import store_shard
 from gpufleet.scrape.collector import Collector
 from gpufleet.scrape.discovery import parse_file_sd
 from gpufleet.store.layouts import forget_layouts
-from gpufleet.store.queries import read_cycle
+from gpufleet.store.queries import read_frames
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 
@@ -59,7 +59,7 @@ def test_the_reference_fleet(simulator: str, collector: Collector) -> None:
     specs = parse_file_sd(fetch(f"{simulator}/targets.json").decode(), is_json=True)
     assert len(specs) == 126
     import_targets(specs, source="simulator", actor="test", now=START, trusted=True)
-    cluster = Cluster.objects.get(name=LIVE)
+    cluster = Cluster.objects.get()
     for cycle in (1, 2, 3):
         now = START + timedelta(seconds=15 * cycle)
         result = collector.scrape_at(cluster, active_targets(cluster.id), cycle, now)
@@ -71,5 +71,6 @@ def test_the_reference_fleet(simulator: str, collector: Collector) -> None:
     assert Placement.objects.count() == 504
     assert {(node.expected_gpus, len(node.gpus)) for node in inventory(cluster).nodes.values()} == {(8, 8)}
     assert sorted(Target.objects.values_list("kind", flat=True)) == ["gpu"] * 63 + ["node"] * 63
-    frames = read_cycle([target.id for target in active_targets(cluster.id)], 3)
-    assert [frame.ok for frame in frames] == [True] * 126
+    ids = [target.id for target in active_targets(cluster.id)]
+    frames = read_frames(ids, START.timestamp(), START.timestamp() + 60)
+    assert [frame.ok for frame in frames] == [True] * 126 * 3
