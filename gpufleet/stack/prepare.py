@@ -113,6 +113,10 @@ def _migrate() -> None:
     from django.core.management import call_command
 
     call_command("migrate", interactive=False, verbosity=0)
+    from gpufleet.core.times import utc_now
+    from gpufleet.store.partitions import keep_partitions
+
+    keep_partitions(utc_now())  # the first scrape comes before the first run of the periodic job
 
 
 def _import_targets(path: Path) -> None:

@@ -38,8 +38,15 @@ def fetch(url: str, path: Path, wait_seconds: float = WAIT_SECONDS) -> Path:
 
 
 def at_host(groups: list[dict[str, Any]], host: str) -> list[dict[str, Any]]:
-    """The groups with every target at `host`: the simulator cannot know under which name it is seen."""
-    return [{**group, "targets": [host for _target in group["targets"]]} for group in groups]
+    """The groups with every target at `host`: the simulator cannot know under which name it is seen.
+
+    Its own cluster label goes: the demo watches one fleet, the default one, which pages and API show unasked.
+    """
+    return [{"targets": [host for _target in group["targets"]], "labels": _labels(group)} for group in groups]
+
+
+def _labels(group: dict[str, Any]) -> dict[str, str]:
+    return {name: value for name, value in group.get("labels", {}).items() if name != "cluster"}
 
 
 def main(url: str) -> int:

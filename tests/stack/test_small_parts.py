@@ -186,7 +186,7 @@ def test_a_shell_reads_the_environment_as_it_is(tmp_path: Path) -> None:
 
 
 def test_targets_are_moved_to_the_host_that_was_asked() -> None:
-    groups = [{"targets": ["127.0.0.1:1", "127.0.0.1:1"], "labels": {"node": "n1"}}]
+    groups = [{"targets": ["127.0.0.1:1", "127.0.0.1:1"], "labels": {"node": "n1", "cluster": "sim"}}]
     assert simulated_targets.at_host(groups, "simulator:9400") == [
         {"targets": ["simulator:9400", "simulator:9400"], "labels": {"node": "n1"}}
     ]
