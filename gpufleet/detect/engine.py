@@ -71,7 +71,8 @@ def _cause(view: View, finding: Finding, struck: dict[str, Finding], gone: dict[
         other = struck.get(finding.subject)
         if other is not None or (open_xid is not None and _near(open_xid, finding)):
             return key_text("xid", finding.subject)
-    if finding.kind == "xid" and open_xid is None and open_gone is not None and _near(open_gone, finding):
+    # The code of a board that vanished may be told only when it is back: hours later it is still the same cause.
+    if finding.kind == "xid" and open_xid is None and open_gone is not None and open_gone.recovered_at is None:
         return key_text("gpu_missing", finding.subject)
     return finding.cause
 

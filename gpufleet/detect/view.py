@@ -12,6 +12,9 @@ from gpufleet.detect.rules import Rule
 from gpufleet.detect.runs import Run, newest, trailing_run
 from gpufleet.detect.windows import BoolArray, OpenKey, Windows
 
+# Failures that a dead host shows as well. Any other answer came from something that lives.
+SILENT = frozenset({"timeout", "refused", "unreachable"})
+CUT_OFF = "cut off"
 IN_A_ROW_TO_FAIL = 3
 IN_A_ROW_TO_RECOVER = 2
 
@@ -69,6 +72,15 @@ class View:
         """The words of the target's newest failure, '' when its newest scrape was good or there is none."""
         row = int(newest(self.counted[:, [target]])[0])
         return str(self.windows.targets.reason[row, target]) if row >= 0 else ""
+
+    def is_silent(self, target: int) -> bool:
+        """The target's newest scrape failed in a way in which a dead host fails too: not one byte came back."""
+        row = int(newest(self.counted[:, [target]])[0])
+        if row < 0:
+            return False
+        reason = self.windows.targets.reason[row, target]
+        # A connection that is cut before the first byte is what a refused one looks like through a shared port.
+        return reason in SILENT or (reason == CUT_OFF and self.windows.targets.bytes[row, target] == 0)
 
     def at(self, row: int, target: int) -> float:
         """When the target was scraped in a row (Unix seconds)."""

@@ -84,6 +84,15 @@ def test_with_one_target_the_words_of_the_failure_decide(kit: Any, reason: str, 
     assert kit.said(windows) == [(kind, NODE, "firing")]
 
 
+def test_connections_cut_before_the_first_byte_are_silence(kit: Any) -> None:
+    windows = kit.healthy(nodes=4)
+    for target in (0, 1):
+        kit.fail(windows, target, slice(5, None), "cut off")
+    assert kit.said(windows) == [("exporter_down", NODE, "firing")]
+    windows.targets.bytes[5:, :2] = 0
+    assert kit.said(windows) == [("node_down", NODE, "firing")]
+
+
 def test_an_exporter_waits_while_its_neighbour_begins_to_fail_too(kit: Any) -> None:
     windows = kit.healthy(nodes=4)
     kit.fail(windows, 0, slice(5, None))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpufleet.detect.detectors.node_down import SILENT, is_down
+from gpufleet.detect.detectors.node_down import is_down
 from gpufleet.detect.detectors.saying import about_node
 from gpufleet.detect.findings import Evidence, Finding, Status
 from gpufleet.detect.rules import Rule, find
@@ -36,10 +36,10 @@ def _fails_on_living_node(view: View, target: int, targets: list[int]) -> bool:
     """Three failures in a row while something on the node answers now: this exporter with an error, or another one."""
     if view.failures.length[target] < IN_A_ROW_TO_FAIL or not view.counted[-1, target]:
         return False
-    if view.newest_reason(target) not in SILENT:
+    if not view.is_silent(target):
         return True
     others = [other for other in targets if other != target and view.counted[-1, other]]
-    return any(view.newest_reason(other) not in SILENT for other in others)
+    return any(not view.is_silent(other) for other in others)
 
 
 def _rule(view: View, target: int) -> Rule | None:

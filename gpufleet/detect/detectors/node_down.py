@@ -8,9 +8,6 @@ from gpufleet.detect.rules import Rule, find
 from gpufleet.detect.view import IN_A_ROW_TO_RECOVER, View
 from gpufleet.detect.windows import node_subject
 
-# Failures that a dead host shows as well. Any other answer came from something that lives.
-SILENT = frozenset({"timeout", "refused", "unreachable"})
-
 
 def node_down(view: View) -> list[Finding]:
     """One finding a node; also for nodes that are open and answer again."""
@@ -32,7 +29,7 @@ def is_down(view: View, targets: list[int], in_a_row: int) -> bool:
     """Every target fails, none of the newest failures came from a living host, and the newest cycle says so."""
     failing = all(view.failures.length[target] >= in_a_row for target in targets)
     looked = any(view.counted[-1, target] for target in targets)
-    return failing and looked and all(view.newest_reason(target) in SILENT for target in targets)
+    return failing and looked and all(view.is_silent(target) for target in targets)
 
 
 def _firing(view: View, rule: Rule, node: int, targets: list[int]) -> Finding:
