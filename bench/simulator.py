@@ -1,45 +1,68 @@
-"""How many bodies a second the simulator renders, and serves over HTTP: `python bench/simulator.py [--rounds N]`."""
+"""How many bodies a second the simulator renders, and serves over HTTP: `python bench/simulator.py [--rounds N]`.
+
+Rates are bodies per CPU second of the simulator (what one core can do, whatever else runs) and per second of the clock.
+The start of the serving process is taken off by a first run that serves nothing.
+"""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import resource
 import statistics
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import aiohttp
 
-from gpufleet.simulator.server import listen
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 from gpufleet.simulator.world import EXPORTERS, World
 
 START = 1_770_000_000.0
 STEP = 15.0
 
 
-def render(world: World, cycle: int) -> float:
-    begun = time.perf_counter()
+def render(world: World, cycle: int) -> tuple[float, float]:
+    """Bodies per CPU second and per second for one cycle of the fleet."""
+    wall, cpu = time.perf_counter(), time.process_time()
     for name in world.nodes:
         for exporter in EXPORTERS:
             world.answer(name, exporter, START + cycle * STEP)
-    return len(world.nodes) * len(EXPORTERS) / (time.perf_counter() - begun)
+    bodies = len(world.nodes) * len(EXPORTERS)
+    return bodies / (time.process_time() - cpu), bodies / (time.perf_counter() - wall)
 
 
-async def fetch(world: World, rounds: int) -> list[float]:
-    server, _ = await listen(world, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
+async def fetch(url: str, names: list[str], rounds: int) -> list[float]:
+    """Bodies per second of each cycle, read by a client of 32 kept connections."""
     rates = []
-    async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
+    paths = [f"{url}/nodes/{name}/{exporter}/metrics" for name in names for exporter in EXPORTERS]
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=32)) as session:
 
-        async def one(name: str, exporter: str, t: float) -> None:
-            async with session.get(f"/nodes/{name}/{exporter}/metrics?t={t}") as answer:
+        async def one(path: str) -> None:
+            async with session.get(path) as answer:
                 await answer.read()
 
         for cycle in range(rounds):
             begun = time.perf_counter()
-            await asyncio.gather(*(one(n, e, START + cycle * STEP) for n in world.nodes for e in EXPORTERS))
-            rates.append(len(world.nodes) * len(EXPORTERS) / (time.perf_counter() - begun))
-    server.close()
+            await asyncio.gather(*(one(f"{path}?t={START + cycle * STEP}") for path in paths))
+            rates.append(len(paths) / (time.perf_counter() - begun))
     return rates
+
+
+def serve(names: list[str], rounds: int) -> tuple[float, list[float]]:
+    """CPU seconds of a serving process, and the rates its client saw."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = [sys.executable, "-m", "gpufleet.simulator", "--port", "0", "--faults-per-day", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip().removeprefix("simulator: ")
+        rates = asyncio.run(fetch(url, names, rounds))
+        process.terminate()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, rates
 
 
 def main() -> None:
@@ -47,12 +70,16 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20)
     rounds = parser.parse_args().rounds
     world = World()
+    names = list(world.nodes)
+    render(world, -1)  # fills the templates
     rendered = [render(world, cycle) for cycle in range(rounds)]
-    served = asyncio.run(fetch(world, rounds))
-    for name, rates in (("render only", rendered), ("HTTP, client on the same core", served)):
-        print(
-            f"{name}: n={len(rates)} cycles of 126, median {statistics.median(rates):,.0f} bodies/s, least {min(rates):,.0f}"
-        )
+    bodies = len(names) * len(EXPORTERS)
+    cpu, wall = (statistics.median(rates) for rates in zip(*rendered, strict=True))
+    print(f"render only: n={rounds} cycles of {bodies}, median {cpu:,.0f} bodies/CPU s, {wall:,.0f} bodies/s")
+    idle, _ = serve(names, 0)
+    spent, rates = serve(names, rounds)
+    rate, clock = rounds * bodies / (spent - idle), statistics.median(rates)
+    print(f"over HTTP: n={rounds} cycles of {bodies}, {rate:,.0f} bodies/CPU s, median {clock:,.0f} bodies/s")
 
 
 if __name__ == "__main__":

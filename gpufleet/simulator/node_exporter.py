@@ -52,7 +52,8 @@ def _cpu() -> list[Family]:
 
 
 def _memory() -> list[Family]:
-    rows = {"MemTotal": (MEMORY, 0), "MemFree": (1.5e12, -4.1e11), "MemAvailable": (2.05e12, -4.2e11), "Buffers": (1e9, 0),
+    rows = {"MemTotal": (MEMORY, 0), "MemFree": (1.5e12, -4.1e11), "MemAvailable": (2.05e12, -4.2e11),
+            "Buffers": (1e9, 0),
             "Cached": (5e11, 1e10), "SwapTotal": (0, 0), "SwapFree": (0, 0), "Dirty": (4e6, 9e7), "Writeback": (0, 2e6),
             "AnonPages": (9e9, 4e11), "Mapped": (2e9, 3e9), "Shmem": (1e9, 8e9), "Slab": (1.2e10, 2e9),
             "Active": (6e10, 4e11), "Inactive": (4e11, 1e10)}  # fmt: skip
@@ -110,7 +111,8 @@ def _storage() -> list[Family]:
 def _hardware(node: Node) -> list[Family]:
     chips = [f'chip="platform_coretemp_{c}",sensor="temp{s}"' for c in range(2) for s in range(1, 4)]
     cores = [f'controller="{c}"' for c in range(2)]
-    system = f'domainname="(none)",machine="x86_64",nodename="{node.name}",release="6.8.0-60-generic",sysname="Linux",version="#63"'
+    release = 'release="6.8.0-60-generic",sysname="Linux",version="#63"'
+    system = f'domainname="(none)",machine="x86_64",nodename="{node.name}",{release}'
     return [
         ("node_hwmon_temp_celsius", "gauge", [Series(chip, 14, 0, 0, 22) for chip in chips]),
         ("node_edac_correctable_errors_total", "counter", [Series(c) for c in cores]),

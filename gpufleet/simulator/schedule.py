@@ -69,14 +69,14 @@ def read_script(path: Path, nodes: tuple[Node, ...]) -> list[Fault]:
         if path.stat().st_size > MAX_SCRIPT_BYTES:
             raise FaultError(f"{path}: larger than {MAX_SCRIPT_BYTES} bytes")
         rows = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise FaultError(f"{path}: {error}") from error
     if not isinstance(rows, list):
         raise FaultError(f"{path}: a list of faults is needed")
     gpus = {node.name: len(node.gpus) for node in nodes}
     made = []
     for number, row in enumerate(rows):
-        if not isinstance(row, dict) or row.get("node") not in gpus or "at" not in row:
+        if not isinstance(row, dict) or str(row.get("node")) not in gpus or "at" not in row:
             raise FaultError(f"{path}: fault {number}: a known node and `at` are needed")
         try:
             made.append(make_fault(row, f"s{number}", 0.0, gpus[row["node"]], "script"))

@@ -163,7 +163,7 @@ class Connection(asyncio.Protocol):
     def _inject(self, body: bytes) -> bytes:
         try:
             given = json.loads(body)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise RequestError(400, "the body is not JSON") from error
         if not isinstance(given, dict):
             raise RequestError(422, "an object is needed")

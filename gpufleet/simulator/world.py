@@ -55,8 +55,9 @@ class World:
 
     def inject(self, given: Mapping[str, Any], now: float) -> Fault:
         """Adds a fault. Raises KeyError for an unknown node, FaultError for anything else impossible."""
-        if given.get("node") not in self.nodes:
-            raise KeyError(f"no node {given.get('node')!r}")
+        name = given.get("node")
+        if not isinstance(name, str) or name not in self.nodes:
+            raise KeyError(f"no node {name!r}")
         if len(self.faults) >= MAX_FAULTS:
             raise FaultError(f"at most {MAX_FAULTS} faults")
         fault = make_fault(given, f"f{next(self._numbers)}", now, self.gpus)
