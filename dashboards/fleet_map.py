@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.http import parse_etags
@@ -25,7 +24,8 @@ from gpufleet.catalogue.metrics import METRICS
 from gpufleet.fleet.models import Cluster
 from gpufleet.pipeline.health import collection_health
 from gpufleet.pipeline.live import FIRST_METRICS, LIVE_METRICS, newest_message, picture, shown
-from gpufleet.pipeline.snapshot import STATES, FleetSnapshot, GpuView, NodeView, fleet_snapshot
+from gpufleet.pipeline.snapshot import FRESH_INTERVALS, STATES, FleetSnapshot, GpuView, NodeView, fleet_snapshot
+from gpufleet.store.queries import read_last_before
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +148,7 @@ def incidents(request: HttpRequest) -> HttpResponse:
         raise Http404("no such cluster")
     context = {
         "panel": read_panel(frame.cluster),
+        "fragment": True,
         "moment": frame.now,
         "may_acknowledge": can(request.user.role, "incident.act"),  # type: ignore[union-attr]
     }
@@ -164,14 +165,18 @@ def gpu_card(request: HttpRequest, node: str, slot: int) -> HttpResponse:
     found = fleet_snapshot(frame.cluster, frame.now, asked.at, (asked.metric,))
     view, gpu = _find_gpu(found, node, slot)
     metric = METRICS[asked.metric]
+    age = gpu.data_age_seconds
+    if gpu.metrics.get(metric.name) is None:  # no longer in what its exporter sends: when was it last?
+        last = read_last_before(metric.name, [gpu.id], found.as_of.timestamp()).get(gpu.id)
+        age = found.as_of.timestamp() - last[0] if last else age
     value = shown(gpu.metrics.get(metric.name), metric)
     context = {
         "node": view,
         "gpu": gpu,
         "metric": metric,
         "value": "no value" if value is None else wall.with_unit(float(value), metric),
-        "old": gpu.data_age_seconds is None
-        or gpu.data_age_seconds > 2 * int(settings.ENV["GPUFLEET_INTERVAL_SECONDS"]),
+        "age_seconds": age,
+        "old": age is None or age > FRESH_INTERVALS * found.interval_seconds,
         "line": read_sparkline(metric, gpu.id, found.as_of),
         "moment": found.as_of,
     }

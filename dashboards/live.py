@@ -74,7 +74,7 @@ async def _answer(request: HttpRequest) -> HttpResponseBase:
         return response
     reader = Reader(cluster.name, metrics)
     frames = read_frames(reader)
-    headers = {"X-Accel-Buffering": "no"}
+    headers = {"X-Accel-Buffering": "no", "Content-Encoding": "identity"}
     return StreamingHttpResponse(frames, content_type="text/event-stream; charset=utf-8", headers=headers)
 
 

@@ -119,6 +119,8 @@ def fleet_snapshot(
     """
     instant = now if at is None else min(at, now)
     interval = int(settings.ENV["GPUFLEET_INTERVAL_SECONDS"])
+    if cluster.pk is None:  # nothing was imported yet
+        return FleetSnapshot(instant, interval, [])
     if at is None:
         readings = newest_readings(cluster, metrics)
     else:

@@ -42,8 +42,9 @@ function acknowledgeChosen() {
   row?.querySelector("form.ack")?.requestSubmit();
 }
 
-async function takeBack(form) {
+async function takeBack(form, close) {
   undo = null;
+  close();
   const address = form.action.replace(/acknowledge\/?$/, "unacknowledge/");
   const answer = await fetch(address, {method: "POST", body: new FormData(form), headers: {"HX-Request": "true"}});
   toast(answer.ok ? "No longer acknowledged." : "That could not be undone.", {kind: answer.ok ? "" : "bad"});
@@ -52,9 +53,10 @@ async function takeBack(form) {
 
 function acknowledged(form) {
   const what = form.dataset.what;
-  undo = () => takeBack(form);
   const close = toast(`Acknowledged ${what}.`, {seconds: UNDO_SECONDS, action: {label: "Undo", act: () => undo?.()}});
-  setTimeout(() => { undo = null; close(); }, UNDO_SECONDS * 1000);
+  const mine = () => takeBack(form, close);
+  undo = mine;
+  setTimeout(() => { if (undo === mine) undo = null; }, UNDO_SECONDS * 1000);
   announce(`Acknowledged ${what}`);
 }
 
@@ -68,6 +70,17 @@ function outline(row, on) {
 
 function outlineRows(name, on) {
   for (const row of rows()) row.classList.toggle("sel", on && row.dataset.node === name);
+}
+
+/** The numbers in the bar follow the panel. */
+function showCounts() {
+  const total = panel()?.querySelector(".pill")?.textContent;
+  const open = String(document.querySelectorAll("#open-incidents li.un").length);
+  for (const pill of document.querySelectorAll("[data-open-count]")) if (total) pill.textContent = total;
+  for (const pill of document.querySelectorAll("[data-unacknowledged-count]")) {
+    pill.textContent = open;
+    pill.hidden = open === "0";
+  }
 }
 
 /** Wires keys, pointer links between wall and list, and what happens around an acknowledgement. */
@@ -85,6 +98,7 @@ export function watchIncidents() {
     else toast(status === 409 ? "Somebody was quicker, or it changed meanwhile." : "It could not be acknowledged.", {kind: "bad"});
     refreshIncidents({force: true});
   });
+  document.addEventListener("htmx:after:swap", showCounts);
   document.addEventListener("pointerover", (event) => {
     const row = event.target.closest?.("#open-incidents li");
     const tile = event.target.closest?.("#wall [data-n]");

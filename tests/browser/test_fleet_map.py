@@ -12,6 +12,7 @@ from browser_world import PHONE, Served
 from factories import PASSWORD, make_incident, make_user, scrape
 from playwright.sync_api import Page, expect
 
+from gpufleet.incidents.models import Incident
 from gpufleet.pipeline.live import publish_cycle, publish_incident
 
 pytestmark = pytest.mark.browser
@@ -61,6 +62,8 @@ def test_an_incident_appears_without_a_reload(served: Served, open_page: Open) -
     made = make_incident(served.fleet, 9, datetime.now(tz=UTC), slot=2, kind="thermal", title="too hot", minutes=0.1)
     publish_incident(SimpleNamespace(incident_id=made.id, verb="open"))
     expect(page.locator(f'li[data-incident="{made.id}"] .ti')).to_contain_text("gpu-010 g2")
+    expect(page.locator("#incident-box .warnchip")).to_have_text("4 unacknowledged")
+    expect(page.locator("[data-open-count]")).to_have_text("5")
     assert page.evaluate("window.notReloaded") is True
 
 
@@ -112,6 +115,21 @@ def test_another_metric_without_a_reload_and_in_the_address(open_page: Open) -> 
     page.go_back()
     expect(page.locator("#scale-high")).to_have_text("1,000 W")
     assert page.evaluate("window.notReloaded") is True
+
+
+def test_an_incident_is_acknowledged_and_taken_back(open_page: Open, served: Served) -> None:
+    page: Page = open_page()
+    row = page.locator("#open-incidents li", has_text="gpu-045")
+    row.get_by_role("button").click()
+    expect(page.locator("#toasts")).to_contain_text("Acknowledged gpu-045 node down")
+    expect(row).to_contain_text("responder")
+    made = Incident.objects.get(kind="node_down")
+    assert made.acknowledged_by == "responder"
+    page.keyboard.press("u")
+    expect(row.get_by_role("button")).to_be_visible()
+    made.refresh_from_db()
+    assert made.acknowledged_at is None
+    assert [event.verb for event in made.events.all()][-2:] == ["acknowledge", "unacknowledge"]
 
 
 def test_the_card_tells_state_age_and_identity(open_page: Open, served: Served) -> None:
