@@ -145,6 +145,15 @@ def test_a_failed_scrape_lists_nothing_and_keeps_its_reason() -> None:
     assert windows.gpus.listed.tolist() == [[True, True], [False, False]]
 
 
+def test_a_code_that_outlives_its_gpu_does_not_list_it() -> None:
+    rig = Rig()
+    rig.scrape(FIRST, well(FIRST))
+    rig.scrape(FIRST + 1, {**well(FIRST + 1, (0,)), 1: {"gpu_xid_code": 79.0}})
+    _, windows = windows_at(None, rig, FIRST + 1)
+    assert windows.gpus.listed.tolist() == [[True, True], [True, False]]
+    assert windows.metric("gpu_xid_code")[:, 1].tolist() == [0.0, 79.0]
+
+
 def test_a_failure_of_our_own_is_no_scrape() -> None:
     rig = Rig()
     rig.scrape(FIRST, {}, "collector")
