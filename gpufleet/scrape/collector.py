@@ -100,13 +100,13 @@ class Collector:
 
 
 def _virtual(fetched: Fetched, at: float, timeout: float) -> Fetched:
-    """The answer as of `at`. `X-Virtual-Delay` is how long it took; longer than the deadline is a time-out."""
+    """The answer as of `at`. `X-Virtual-Delay` is how long it took; from the deadline on it is a time-out."""
     try:
         delay = float(fetched.headers.get("X-Virtual-Delay", "0"))
     except ValueError:
         delay = 0.0
     delay = delay if 0 <= delay < 86_400 else 0.0
-    if delay > timeout:
+    if delay >= timeout:
         return replace(
             fetched, started_at=at, duration_seconds=timeout, body=None, reason=failures.TIMEOUT, detail="virtual"
         )

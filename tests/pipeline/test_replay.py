@@ -139,7 +139,7 @@ def test_a_replay_starts_clean_and_gives_the_same_again(exporters: Exporters, tm
 
 def test_a_virtual_delay_beyond_the_deadline_is_a_time_out(exporters: Exporters, tmp_path: Path) -> None:
     def serve(path: str, at: float) -> Answer:
-        delay = {30: "9.5", 45: "10.5"}.get(int(at), "0.2")
+        delay = {30: "9.5", 45: "10"}.get(int(at), "0.2")
         return 200, {"X-Virtual-Delay": delay}, dcgm(at)
 
     exporters.serve = serve
