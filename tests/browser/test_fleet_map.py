@@ -129,7 +129,7 @@ def test_an_incident_is_acknowledged_and_taken_back(open_page: Open, served: Ser
     expect(row.get_by_role("button")).to_be_visible()
     made.refresh_from_db()
     assert made.acknowledged_at is None
-    assert [event.verb for event in made.events.all()][-2:] == ["acknowledge", "unacknowledge"]
+    assert [event.verb for event in made.events.all()][-2:] == ["acknowledged", "unacknowledged"]
 
 
 def test_the_card_tells_state_age_and_identity(open_page: Open, served: Served) -> None:
