@@ -7,12 +7,13 @@ from typing import cast
 
 from django.conf import settings
 from django.http import HttpRequest
-from gpufleet.accounts.roles import can
-from gpufleet.accounts.tokens import authenticate
 from ninja.security import APIKeyCookie, HttpBearer
+from ninja.utils import check_csrf
 
 from dashboards.api.problems import Problem
 from gpufleet.accounts.models import User
+from gpufleet.accounts.roles import can
+from gpufleet.accounts.tokens import authenticate
 from gpufleet.core.times import utc_now
 
 
@@ -35,17 +36,22 @@ class Bearer(HttpBearer):
 
 
 class Session(APIKeyCookie):
-    """Django's session. Ninja checks the CSRF token of unsafe methods before this is asked."""
+    """Django's session. Unsafe methods need its CSRF token too; who has no session is a stranger, not a forger."""
 
     param_name = settings.SESSION_COOKIE_NAME
 
     def __init__(self, act: str) -> None:
-        super().__init__(csrf=True)
+        super().__init__(csrf=False)  # asked for below, once it is known that there is a session
         self.act = act
 
     def authenticate(self, request: HttpRequest, key: str | None) -> Caller | None:
         user = request.user
-        return _allowed(Caller(user, user.role), self.act) if isinstance(user, User) and user.is_active else None
+        if "Authorization" in request.headers or not isinstance(user, User) or not user.is_active:
+            return None
+        asking = _allowed(Caller(user, user.role), self.act)
+        if check_csrf(request) is not None:
+            raise Problem(403, "Send the page's CSRF token in the header X-CSRFToken.")
+        return asking
 
 
 def _allowed(asking: Caller, act: str) -> Caller:

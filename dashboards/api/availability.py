@@ -7,7 +7,6 @@ from datetime import datetime
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from django.http import HttpRequest, HttpResponse
-from gpufleet.availability.queries import SCOPES, availability
 from ninja import Query, Router, Schema
 
 from dashboards.api import schemas
@@ -15,6 +14,7 @@ from dashboards.api.access import needs
 from dashboards.api.fleet import answer
 from dashboards.api.parameters import cluster_named, instant
 from dashboards.api.problems import invalid
+from gpufleet.availability.queries import SCOPES, availability
 from gpufleet.core.times import utc_now
 
 router = Router(tags=["availability"])
@@ -31,7 +31,7 @@ class Parameters(Schema):
 
 
 @router.get(
-    "/availability", response={200: schemas.AvailabilityOut, 422: schemas.ProblemOut}, auth=needs("read"),
+    "/availability", response=schemas.answers(schemas.AvailabilityOut, 404, 422), auth=needs("read"),
     summary="Availability of the fleet, its racks, nodes or GPUs over a month or a range",
 )  # fmt: skip
 def availability_report(request: HttpRequest, parameters: Query[Parameters]) -> HttpResponse:

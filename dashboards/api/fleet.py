@@ -10,7 +10,7 @@ from ninja import Router
 
 from dashboards.api.access import needs
 from dashboards.api.parameters import cluster_named, instant
-from dashboards.api.schemas import FleetOut, TargetsOut
+from dashboards.api.schemas import FleetOut, TargetsOut, answers
 from gpufleet.core.times import rfc3339, utc_now
 from gpufleet.fleet.models import Target
 from gpufleet.pipeline.snapshot import FleetSnapshot, NodeView, fleet_snapshot
@@ -33,7 +33,7 @@ OUTCOME = (
 
 @router.get(
     "/fleet",
-    response=FleetOut,
+    response=answers(FleetOut, 404, 422),
     summary="Every node and GPU with state, values and age, now or at a past moment",
     auth=needs("read"),
 )
@@ -76,7 +76,10 @@ def _node(node: NodeView) -> dict[str, Any]:
 
 
 @router.get(
-    "/targets", response=TargetsOut, summary="Every target with the outcome of its newest scrape", auth=needs("read")
+    "/targets",
+    response=answers(TargetsOut, 404, 422),
+    summary="Every target with the outcome of its newest scrape",
+    auth=needs("read"),
 )
 def targets(request: HttpRequest, cluster: str | None = None) -> HttpResponse:
     found = cluster_named(cluster)
@@ -108,6 +111,7 @@ def _target(target: Target) -> dict[str, Any]:
     return {"url": target.url, "labels": target.labels, "node": target.node.name, "job": target.job or None, **outcome}
 
 
-def answer(body: object) -> HttpResponse:
+def answer(body: object, status: int = 200) -> HttpResponse:
     """The answer as JSON, written once: no second pass through the schema for thousands of rows."""
-    return HttpResponse(orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY), content_type="application/json")
+    text = orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
+    return HttpResponse(text, status=status, content_type="application/json")

@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
-from gpufleet.incidents.serialize import event_json, incident_json
 from ninja import Query, Router, Schema
 
 from dashboards.api import schemas
@@ -18,9 +17,10 @@ from dashboards.api.problems import Problem, invalid
 from gpufleet.core.times import utc_now
 from gpufleet.incidents import actions, queries
 from gpufleet.incidents.models import Incident
+from gpufleet.incidents.serialize import event_json, incident_json
 
 router = Router(tags=["incidents"])
-VERB_ANSWERS = {200: schemas.IncidentOut, 404: schemas.ProblemOut, 409: schemas.ProblemOut, 422: schemas.ProblemOut}
+VERB_ANSWERS = schemas.answers(schemas.IncidentOut, 400, 404, 409, 413, 422)
 
 
 class ListParameters(Schema):
@@ -36,7 +36,12 @@ class ListParameters(Schema):
     cursor: str | None = None
 
 
-@router.get("/incidents", response=schemas.IncidentsOut, summary="Incidents, newest first", auth=needs("read"))
+@router.get(
+    "/incidents",
+    response=schemas.answers(schemas.IncidentsOut, 422),
+    summary="Incidents, newest first",
+    auth=needs("read"),
+)
 def incident_list(request: HttpRequest, parameters: Query[ListParameters]) -> HttpResponse:
     if not 1 <= parameters.limit <= queries.MAX_LIMIT:
         raise invalid("limit", f"limit is from 1 to {queries.MAX_LIMIT}")
@@ -67,7 +72,7 @@ def _words(field: str, value: str | None, allowed: tuple[str, ...] = ()) -> tupl
 
 @router.get(
     "/incidents/{int:incident_id}",
-    response={200: schemas.IncidentOut, 404: schemas.ProblemOut},
+    response=schemas.answers(schemas.IncidentOut, 404),
     summary="One incident",
     auth=needs("read"),
 )
@@ -77,7 +82,7 @@ def incident(request: HttpRequest, incident_id: int) -> HttpResponse:
 
 @router.get(
     "/incidents/{int:incident_id}/events",
-    response={200: schemas.EventsOut, 404: schemas.ProblemOut},
+    response=schemas.answers(schemas.EventsOut, 404),
     summary="Its events, oldest first",
     auth=needs("read"),
 )

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 
 from dashboards.api.problems import Problem, invalid
 from gpufleet.core.times import parse_rfc3339
 from gpufleet.fleet.models import LIVE, Cluster, Node
+from gpufleet.pipeline.health import live_clusters
+
+# A plus that was not escaped arrives as a space.
+OFFSET_AFTER_SPACE = re.compile(r" (?=\d{2}:\d{2}$)")
 
 
 def instant(field: str, value: str | None) -> datetime | None:
@@ -14,20 +19,40 @@ def instant(field: str, value: str | None) -> datetime | None:
     if not value:
         return None
     try:
-        return parse_rfc3339(value.replace(" ", "+"))
+        return parse_rfc3339(OFFSET_AFTER_SPACE.sub("+", value))
     except (ValueError, OverflowError) as error:
         raise invalid(
             field, f"{value!r} is no RFC 3339 time with an offset, for example 2026-03-10T12:00:00Z"
         ) from error
 
 
+def required(field: str, value: str) -> datetime:
+    """As `instant`, of a field that has to be there."""
+    found = instant(field, value)
+    if found is None:
+        raise invalid(field, "this time has to be given")
+    return found
+
+
+def cluster_to_change(name: str | None) -> Cluster:
+    """As `cluster_named`, for a write: 404 where there is no cluster yet."""
+    found = cluster_named(name)
+    if found.pk is None:
+        raise Problem(404, "There is no cluster yet: import targets first.", field="cluster")
+    return found
+
+
 def cluster_named(name: str | None) -> Cluster:
-    """The cluster, `default` without a name. A fleet that has nothing yet is an empty cluster, not an error."""
-    wanted = name or LIVE
-    found = Cluster.objects.filter(name=wanted).first()
-    if found is None and name:
-        raise Problem(404, f"There is no cluster {wanted!r}.", field="cluster")
-    return found or Cluster(name=wanted)
+    """The cluster; without a name `default`, or the first one that is scraped where that has no targets.
+
+    A fleet that has nothing yet is an empty cluster, not an error.
+    """
+    if name:
+        found = Cluster.objects.filter(name=name).first()
+        if found is None:
+            raise Problem(404, f"There is no cluster {name!r}.", field="cluster")
+        return found
+    return next(iter(live_clusters()), None) or Cluster(name=LIVE)
 
 
 def node_named(name: str, cluster: Cluster) -> Node:

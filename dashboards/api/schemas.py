@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from ninja import Field, Schema
+from pydantic import AfterValidator
 
 State = Literal["healthy", "degraded", "failed", "unknown", "maintenance", "out_of_service"]
 Instant = str
 MAX_TEXT = 4000
+MAX_NODES = 1000
+
+
+def _without_nul(text: str) -> str:
+    if "\x00" in text:
+        raise ValueError("the text holds a NUL character")
+    return text
+
+
+Text = Annotated[str, AfterValidator(_without_nul)]
 
 
 class FieldError(Schema):
@@ -31,6 +42,7 @@ class GpuOut(Schema):
     state: State
     reasons: list[str]
     data_age_seconds: float | None
+    job: str | None
     metrics: dict[str, float | None]
 
 
@@ -55,6 +67,7 @@ class SeriesRow(Schema):
     node: str
     gpu_uuid: str | None
     slot: int | None
+    labels: dict[str, str]
     values: list[float | None]
 
 
@@ -74,6 +87,18 @@ class EvidenceOut(Schema):
     expected: float | str | None
 
 
+class MemberOut(Schema):
+    id: int
+    kind: str
+    severity: Literal["info", "warning", "critical"]
+    node: str | None
+    gpu_uuid: str | None
+    slot: int | None
+    title: str
+    first_evidence_at: Instant | None
+    evidence: list[EvidenceOut]
+
+
 class IncidentOut(Schema):
     id: int
     version: int
@@ -85,20 +110,33 @@ class IncidentOut(Schema):
     slot: int | None
     opened_at: Instant
     first_evidence_at: Instant | None
+    last_seen_at: Instant | None
+    no_data_since: Instant | None
+    recovered_at: Instant | None
     acknowledged_at: Instant | None
     acknowledged_by: str | None
+    acknowledgement_expires_at: Instant | None
     assignee: str | None
     snoozed_until: Instant | None
     label: Literal["real", "false", "known"] | None
     resolved_at: Instant | None
+    resolved_by: str | None
     status: Literal["open", "acknowledged", "resolved"]
     title: str
+    rule: str
     recommended_action: str
+    occurrences: int
     paged: bool
     parent_id: int | None
-    members: list[Any]
+    members: list[MemberOut]
     evidence: list[EvidenceOut]
     url: str
+
+
+class ConflictOut(ProblemOut):
+    """Carries the incident as it is, so that the caller can look and decide again."""
+
+    incident: IncidentOut
 
 
 class IncidentsOut(Schema):
@@ -124,7 +162,7 @@ class Versioned(Schema):
 
 
 class NoteIn(Versioned):
-    note: str = Field("", max_length=MAX_TEXT)
+    note: Text = Field("", max_length=MAX_TEXT)
 
 
 class AcknowledgeIn(NoteIn):
@@ -132,7 +170,7 @@ class AcknowledgeIn(NoteIn):
 
 
 class AssignIn(Versioned):
-    user: str | None = Field(..., max_length=150)
+    user: Text | None = Field(..., max_length=150)
 
 
 class SnoozeIn(Versioned):
@@ -141,7 +179,7 @@ class SnoozeIn(Versioned):
 
 
 class CommentIn(Versioned):
-    text: str = Field(..., min_length=1, max_length=MAX_TEXT)
+    text: Text = Field(..., min_length=1, max_length=MAX_TEXT)
 
 
 class LabelIn(NoteIn):
@@ -159,12 +197,14 @@ class TargetOut(Schema):
     job: str | None
     up: bool | None
     reason: str | None
+    detail: str | None
     last_scrape_at: Instant | None
     duration_seconds: float | None
     bytes: int | None
     samples_accepted: int | None
     samples_rejected: int | None
     samples_missing: int | None
+    samples_impossible: int | None
     first_bad_line: Any
 
 
@@ -191,3 +231,93 @@ class AvailabilityOut(Schema):
     tz: str
     scope: str
     rows: list[AvailabilityRow]
+
+
+class SilenceIn(Schema):
+    nodes: list[Text] = Field(default_factory=list, max_length=MAX_NODES)
+    rack: Text | None = Field(None, max_length=63)
+    kind: Text | None = Field(None, max_length=31)
+    cluster: Text | None = Field(None, max_length=63)
+    starts_at: Instant | None = Field(None, description="Now, when it is left out.")
+    ends_at: Instant
+    reason: Text = Field(..., min_length=1, max_length=255)
+
+
+class WindowIn(SilenceIn):
+    kind: Text | None = Field(None, max_length=31, description="Not for planned time: refused when given.")
+
+
+class SilenceOut(Schema):
+    id: int
+    cluster: str
+    node: str | None
+    kind: str | None
+    starts_at: Instant
+    ends_at: Instant
+    reason: str
+    created_by: str
+
+
+class SilencesMade(Schema):
+    silences: list[SilenceOut]
+
+
+class SilencesOut(SilencesMade):
+    next: str | None
+
+
+class WindowOut(Schema):
+    id: int
+    cluster: str
+    node: str
+    starts_at: Instant
+    ends_at: Instant
+    reason: str
+    created_by: str
+    created_at: Instant
+
+
+class WindowsMade(Schema):
+    maintenance: list[WindowOut]
+
+
+class WindowsOut(WindowsMade):
+    next: str | None
+
+
+class ExpectedGpusIn(Schema):
+    count: int | None
+    cluster: Text | None = Field(None, max_length=63)
+
+
+class ExpectedGpusOut(Schema):
+    node: str
+    expected_gpus: int | None
+    expected_gpus_by: str | None
+
+
+class TrendRow(Schema):
+    key: str
+    failures: int
+    node_days: float
+    rate_per_1000_node_days: float | None
+    rate_low: float | None
+    rate_high: float | None
+
+
+class TrendBucket(Schema):
+    starts_at: Instant
+    ends_at: Instant
+    rows: list[TrendRow]
+
+
+class TrendsOut(Schema):
+    bucket: Literal["day", "week", "month"]
+    by: Literal["kind", "node", "rack", "model"]
+    buckets: list[TrendBucket]
+
+
+def answers(schema: type[Schema], *refusals: int, good: int = 200) -> dict[int, type[Schema]]:
+    """What a route can answer with: `schema`, these refusals, and those that every route has."""
+    problems: dict[int, type[Schema]] = dict.fromkeys(sorted({401, 403, 405, *refusals}), ProblemOut)
+    return {good: schema, **problems, **({409: ConflictOut} if 409 in refusals else {})}

@@ -39,7 +39,7 @@ class Parameters(Schema):
 
 
 @router.get(
-    "/series", response={200: schemas.SeriesOut, 404: schemas.ProblemOut, 422: schemas.ProblemOut}, auth=needs("read"),
+    "/series", response=schemas.answers(schemas.SeriesOut, 404, 422), auth=needs("read"),
     summary="One metric over time, by node or GPU; the mean of each step, null where there was no value",
 )  # fmt: skip
 def series(request: HttpRequest, parameters: Query[Parameters]) -> HttpResponse:

@@ -112,3 +112,14 @@ def windows_between(node_ids: Sequence[int], start: datetime, end: datetime) -> 
     """Maintenance windows of these nodes that overlap `[start, end)`, by start. One query."""
     overlap = Q(starts_at__lt=end) & Q(ends_at__gt=start)
     return list(MaintenanceWindow.objects.filter(overlap, node_id__in=node_ids).order_by("starts_at", "id"))
+
+
+def list_windows(
+    cluster: Cluster, *, at: datetime | None = None, before: int | None = None, limit: int | None = None
+) -> list[MaintenanceWindow]:
+    """Newest first; with `at` those that hold then, with `before` those made before the one with that key."""
+    held = Q() if at is None else Q(starts_at__lte=at, ends_at__gt=at)
+    if before is not None:
+        held &= Q(pk__lt=before)
+    found = MaintenanceWindow.objects.filter(held, node__cluster=cluster).select_related("node__cluster")
+    return list(found.order_by("-id")[:limit])

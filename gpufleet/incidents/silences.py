@@ -63,10 +63,15 @@ def end_silence(silence_id: int, *, actor: User, source: str, now: datetime) -> 
     return silence
 
 
-def list_silences(cluster: Cluster, *, at: datetime | None = None) -> list[Silence]:
-    """Newest first; with `at` those that hold then."""
+def list_silences(
+    cluster: Cluster, *, at: datetime | None = None, before: int | None = None, limit: int | None = None
+) -> list[Silence]:
+    """Newest first; with `at` those that hold then, with `before` those made before the one with that key."""
     held = Q() if at is None else Q(starts_at__lte=at, ends_at__gt=at)
-    return list(Silence.objects.filter(held, cluster=cluster).select_related("cluster", "node").order_by("-id"))
+    if before is not None:
+        held &= Q(pk__lt=before)
+    found = Silence.objects.filter(held, cluster=cluster).select_related("cluster", "node").order_by("-id")
+    return list(found[:limit])
 
 
 def is_silenced(incident: Incident, at: datetime) -> bool:
