@@ -193,10 +193,15 @@ def template(node: Node, slots: Sequence[int], t: float) -> str:
 
 
 def xid_lines(node: Node, slots: Sequence[int], faults: Sequence[Fault], t: float) -> str:
-    """The last XID of each GPU (no line before the first) and the count of the last five minutes."""
+    """The last XID of each GPU (no line before the first) and the count of the last five minutes.
+
+    The exporter remembers events, not values: a GPU that an XID took off the bus keeps its XID lines while all others
+    of it are gone. A GPU that vanished without a word has none.
+    """
     last: list[str] = []
     counts: list[str] = []
-    for slot in slots:
+    struck = {f.slot for f in faults if f.xid and f.hides_gpu() and f.holds(t)}
+    for slot in sorted({*slots, *struck}):
         pair = labels(node, node.gpus[slot], t)
         seen = sorted((f for f in faults if f.xid and f.slot == slot and f.onset <= t), key=lambda f: (f.onset, f.id))
         if seen:
@@ -204,7 +209,7 @@ def xid_lines(node: Node, slots: Sequence[int], faults: Sequence[Fault], t: floa
             text = XID_TEXT.get(code, "Unknown Error")
             last.append(f'DCGM_FI_DEV_XID_ERRORS{{{pair},err_code="{code}",err_msg="{text}"}} {code}\n')
         recent = [f.xid for f in seen if t - f.onset < XID_WINDOW]
-        if not recent:
+        if not recent and slot in slots:
             counts.append(f"DCGM_EXP_XID_ERRORS_COUNT{{{pair}}} 0\n")
         for code in sorted(set(recent)):
             more = f'{pair},window_size_in_ms="300000",xid="{code}"'

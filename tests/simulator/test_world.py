@@ -247,3 +247,15 @@ def test_a_script_is_read_or_refused_with_its_position(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(FaultError):
             read_script(path, nodes)
+
+
+def test_an_xid_outlives_its_gpu_in_the_exporter_and_a_silent_loss_says_nothing() -> None:
+    world = World(nodes=2)
+    world.inject({"node": NODE, "fault": "xid", "xid": 79, "slot": 3}, T)
+    world.inject({"node": NODE, "fault": "gpu_lost", "slot": 5}, T)
+    values = read(world, T + 15)
+    assert gpus(values) == ["0", "1", "2", "4", "6", "7"]
+    assert {name for name, gpu in values if gpu == "3"} == {"DCGM_FI_DEV_XID_ERRORS", "DCGM_EXP_XID_ERRORS_COUNT"}
+    assert values["DCGM_FI_DEV_XID_ERRORS", "3"] == 79
+    assert {name for name, gpu in values if gpu == "5"} == set()
+    assert {name for name, gpu in read(world, T + 400) if gpu == "3"} == {"DCGM_FI_DEV_XID_ERRORS"}
