@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -30,7 +31,7 @@ class Caller:
         return self.client.get(f"/api/v1/{path}", query, headers=self.headers)  # type: ignore[return-value]
 
     def post(self, path: str, body: Any = None) -> HttpResponse:
-        data = body if isinstance(body, bytes) else orjson.dumps({} if body is None else body)
+        data = body if isinstance(body, bytes) else json.dumps({} if body is None else body)
         address = f"/api/v1/{path}"
         return self.client.post(  # type: ignore[return-value]
             address, data, content_type="application/json", headers=self.headers

@@ -114,13 +114,15 @@ def _act(
 
 
 @router.post("/incidents/{int:incident_id}/acknowledge", response=VERB_ANSWERS, auth=needs("incident.act"))
-def acknowledge(request: HttpRequest, incident_id: int, body: schemas.AcknowledgeIn) -> HttpResponse:
+def acknowledge(
+    request: HttpRequest, incident_id: int, body: schemas.AcknowledgeIn = schemas.NO_ACKNOWLEDGEMENT
+) -> HttpResponse:
     expires_at = instant("expires_at", body.expires_at)
     return _act(request, actions.acknowledge, incident_id, body.version, note=body.note, expires_at=expires_at)
 
 
 @router.post("/incidents/{int:incident_id}/unacknowledge", response=VERB_ANSWERS, auth=needs("incident.act"))
-def unacknowledge(request: HttpRequest, incident_id: int, body: schemas.NoteIn) -> HttpResponse:
+def unacknowledge(request: HttpRequest, incident_id: int, body: schemas.NoteIn = schemas.NO_NOTE) -> HttpResponse:
     return _act(request, actions.unacknowledge, incident_id, body.version, note=body.note)
 
 
@@ -152,10 +154,10 @@ def label(request: HttpRequest, incident_id: int, body: schemas.LabelIn) -> Http
 
 
 @router.post("/incidents/{int:incident_id}/resolve", response=VERB_ANSWERS, auth=needs("incident.act"))
-def resolve(request: HttpRequest, incident_id: int, body: schemas.ResolveIn) -> HttpResponse:
+def resolve(request: HttpRequest, incident_id: int, body: schemas.ResolveIn = schemas.NO_RESOLUTION) -> HttpResponse:
     return _act(request, actions.resolve, incident_id, body.version, note=body.note, force=body.force)
 
 
 @router.post("/incidents/{int:incident_id}/reopen", response=VERB_ANSWERS, auth=needs("incident.act"))
-def reopen(request: HttpRequest, incident_id: int, body: schemas.NoteIn) -> HttpResponse:
+def reopen(request: HttpRequest, incident_id: int, body: schemas.NoteIn = schemas.NO_NOTE) -> HttpResponse:
     return _act(request, actions.reopen, incident_id, body.version, note=body.note)

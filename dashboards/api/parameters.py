@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import UTC, datetime
 
 from dashboards.api.problems import Problem, invalid
 from gpufleet.core.times import parse_rfc3339
 from gpufleet.fleet.models import LIVE, Cluster, Node
 from gpufleet.pipeline.health import live_clusters
 
+EARLIEST, LATEST = datetime(1970, 1, 2, tzinfo=UTC), datetime(3000, 1, 1, tzinfo=UTC)
 # A plus that was not escaped arrives as a space.
 OFFSET_AFTER_SPACE = re.compile(r" (?=\d{2}:\d{2}$)")
 
@@ -19,11 +20,13 @@ def instant(field: str, value: str | None) -> datetime | None:
     if not value:
         return None
     try:
-        return parse_rfc3339(OFFSET_AFTER_SPACE.sub("+", value))
+        found = parse_rfc3339(OFFSET_AFTER_SPACE.sub("+", value))
     except (ValueError, OverflowError) as error:
-        raise invalid(
-            field, f"{value!r} is no RFC 3339 time with an offset, for example 2026-03-10T12:00:00Z"
-        ) from error
+        message = f"{value[:64]!r} is no RFC 3339 time with an offset, for example 2026-03-10T12:00:00Z"
+        raise invalid(field, message) from error
+    if not EARLIEST <= found < LATEST:
+        raise invalid(field, f"{value[:64]!r} lies outside the years 1970 to 2999")
+    return found
 
 
 def required(field: str, value: str) -> datetime:

@@ -28,7 +28,9 @@ class StrictParser(Parser):
     """JSON as RFC 8259 has it: no NaN, no half of a surrogate pair, no bottomless nesting."""
 
     def parse_body(self, request: HttpRequest) -> dict[str, Any]:
-        body: dict[str, Any] = orjson.loads(request.body)
+        body = orjson.loads(request.body)
+        if not isinstance(body, dict):
+            raise ValueError("the body is no JSON object")
         return body
 
 
@@ -68,9 +70,9 @@ def on_invalid(request: HttpRequest, error: ValidationError) -> HttpResponse:
 
 
 def _field(place: tuple[str | int, ...]) -> str:
-    """`(body, body, nodes, 0)` is `nodes.0`; what is wrong with the body as a whole is `body`."""
-    steps = [str(step) for step in place[2:]]
-    return ".".join(steps) or str(place[0] if place else "body")
+    """`(query, limit)` is `limit`, `(body, body, nodes, 0)` is `nodes.0`; the body as a whole is `body`."""
+    steps = [str(step) for step in place]
+    return ".".join(steps[2:] if steps[0] == "body" else steps[1:]) or steps[0]
 
 
 @api.exception_handler(AuthenticationError)
@@ -91,7 +93,7 @@ def on_http_error(request: HttpRequest, error: HttpError) -> HttpResponse:
     if isinstance(error.__context__, RequestDataTooBig):
         return on_too_big(request, error.__context__)
     if error.status_code == 400:
-        return problem_response(400, "The body is no JSON text in UTF-8.")
+        return problem_response(400, "The body is no JSON object in UTF-8.")
     return problem_response(error.status_code, error.message)
 
 

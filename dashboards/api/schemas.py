@@ -190,6 +190,10 @@ class ResolveIn(NoteIn):
     force: bool = False
 
 
+# What a verb without a body says.
+NO_NOTE, NO_ACKNOWLEDGEMENT, NO_RESOLUTION = NoteIn(), AcknowledgeIn(), ResolveIn()
+
+
 class TargetOut(Schema):
     url: str
     labels: dict[str, str]
