@@ -34,7 +34,7 @@ def test_the_fleet(fleet: MadeFleet, viewer: Caller, now: datetime) -> None:
 
 def test_the_fleet_of_a_past_moment(fleet: MadeFleet, viewer: Caller, now: datetime) -> None:
     tell(fleet, fleet.nodes[1], "failed", now - timedelta(seconds=1), now)
-    then = body_of(viewer.get("fleet", at=rfc3339(now - timedelta(seconds=2))))
+    then = body_of(viewer.get("fleet", at=rfc3339(now - timedelta(seconds=1.5))))
     assert then["nodes"][1]["state"] == "healthy"
     assert body_of(viewer.get("fleet"))["nodes"][1]["state"] == "failed"
     before = body_of(viewer.get("fleet", at=rfc3339(now - timedelta(hours=1))))

@@ -15,8 +15,8 @@ from gpufleet.incidents.models import Silence
 from gpufleet.store.layouts import forget_layouts
 
 PINNED = {
-    "fleet": 9,
-    "fleet?at={past}": 9,
+    "fleet": 11,
+    "fleet?at={past}": 10,
     "targets": 3,
     "incidents": 3,
     "incidents/{incident}": 3,
