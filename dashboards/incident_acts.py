@@ -12,12 +12,14 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_POST
-from gpufleet.accounts.roles import can
 
 from dashboards.addresses import incident_address
+from gpufleet.accounts.roles import can
 from gpufleet.core.times import utc_now
 from gpufleet.incidents import actions
+from gpufleet.incidents.intake import Change
 from gpufleet.incidents.models import Incident
+from gpufleet.pipeline.live import publish_incident
 
 MAX_TEXT = 4000
 
@@ -75,6 +77,7 @@ def act(request: HttpRequest, incident_id: int, verb: str) -> HttpResponse:
         return _refused(request, incident_id, str(error), 409)
     except actions.Invalid as error:
         return _refused(request, incident_id, str(error), 422)
+    publish_incident(Change(incident_id, verb))
     if request.headers.get("HX-Request"):
         return HttpResponse(status=204, headers={"HX-Trigger": "incidentschanged"})
     return redirect(_back(request, incident_id))

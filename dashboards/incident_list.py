@@ -50,7 +50,8 @@ def incident_list(request: HttpRequest) -> HttpResponse:
         "section": "incidents",
         "lines": [line(row) for row in rows],
         "next_query": _query(request, cursor=following) if following else "",
-        "first_query": _query(request) if request.GET.get("cursor") else "",
+        "is_further": bool(request.GET.get("cursor")),
+        "first_query": _query(request),
         "moment": frame.now,
         "problem": problem,
         "statuses": filters.statuses,
@@ -91,13 +92,18 @@ def _filters(request: HttpRequest) -> tuple[str, queries.Filters]:
     return problem, queries.Filters(
         statuses=asked or UNRESOLVED,
         severities=_words(request, "severity", SEVERITIES),
-        kinds=tuple(word for word in request.GET.get("kind", "").split(",") if word),
-        node=request.GET.get("node", "").strip(),
-        cluster=request.GET.get("cluster", ""),
-        text=request.GET.get("q", "").strip()[:255],
+        kinds=tuple(word for word in _text(request, "kind").split(",") if word),
+        node=_text(request, "node"),
+        cluster=_text(request, "cluster"),
+        text=_text(request, "q"),
         since=times.get("since"),
         until=times.get("until"),
     )
+
+
+def _text(request: HttpRequest, name: str) -> str:
+    """What a column can hold of a parameter."""
+    return request.GET.get(name, "").replace("\x00", "").strip()[:255]
 
 
 def _words(request: HttpRequest, name: str, allowed: tuple[str, ...]) -> tuple[str, ...]:

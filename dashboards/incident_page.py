@@ -9,12 +9,12 @@ from typing import Any
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
-from gpufleet.accounts.roles import can
 
 from dashboards.incident_list import line
 from dashboards.incident_words import ACTION_WORDS, EVENT_GLYPH, EVENT_WORDS
 from dashboards.shell import shell
 from gpufleet.accounts.models import User
+from gpufleet.accounts.roles import can
 from gpufleet.catalogue.metrics import METRICS
 from gpufleet.catalogue.xids import XIDS
 from gpufleet.core.times import from_unix

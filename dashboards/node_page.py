@@ -13,10 +13,11 @@ from dashboards.incident_list import line
 from dashboards.ribbon import read_ribbon
 from dashboards.shell import shell
 from dashboards.time_range import QUICK_RANGES, read_range
-from dashboards.wall import shown, with_unit
+from dashboards.wall import with_unit
 from gpufleet.catalogue.metrics import METRICS
 from gpufleet.fleet.models import Cluster, Node, NodeEvent, Placement
 from gpufleet.incidents import queries
+from gpufleet.pipeline.live import shown
 from gpufleet.pipeline.snapshot import GpuView, NodeView, fleet_snapshot, natural
 
 PANELS = (
@@ -72,6 +73,8 @@ def node(request: HttpRequest, name: str) -> HttpResponse:
 def gpu(request: HttpRequest, uuid: str) -> HttpResponse:
     """A GPU is shown on the page of the node it sits in, with itself in focus."""
     frame = shell(request)["shell"]
+    if "\x00" in uuid:
+        raise Http404("There is no such GPU.")
     place = (
         Placement.objects.filter(gpu__cluster=frame.cluster, gpu__uuid=uuid)
         .select_related("node")
@@ -88,7 +91,7 @@ def gpu(request: HttpRequest, uuid: str) -> HttpResponse:
 def _node(cluster: Cluster | None, name: str) -> Node:
     found = (
         Node.objects.filter(cluster=cluster, name=name).select_related("cluster", "rack", "switch").first()
-        if cluster
+        if cluster and "\x00" not in name
         else None
     )
     if found is None:

@@ -27,7 +27,7 @@ def node_series(request: HttpRequest, name: str) -> HttpResponse:
     Values are in the unit that is shown. `null` is a gap and stays one.
     """
     frame = shell(request)["shell"]
-    node = Node.objects.filter(cluster=frame.cluster, name=name).first()
+    node = Node.objects.filter(cluster=frame.cluster, name=name.replace("\x00", "")).first()
     metrics = [METRICS[metric] for metric in request.GET.get("metrics", "").split(",") if metric in METRICS][
         :MOST_METRICS
     ]

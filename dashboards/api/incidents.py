@@ -16,8 +16,10 @@ from dashboards.api.parameters import instant
 from dashboards.api.problems import Problem, invalid
 from gpufleet.core.times import utc_now
 from gpufleet.incidents import actions, queries
+from gpufleet.incidents.intake import Change
 from gpufleet.incidents.models import Incident
 from gpufleet.incidents.serialize import event_json, incident_json
+from gpufleet.pipeline.live import publish_incident
 
 router = Router(tags=["incidents"])
 VERB_ANSWERS = schemas.answers(schemas.IncidentOut, 400, 404, 409, 413, 422)
@@ -110,6 +112,7 @@ def _act(
         raise Problem(409, str(error), incident=incident_json(error.incident)) from error
     except actions.Invalid as error:
         raise invalid(error.field, str(error)) from error
+    publish_incident(Change(incident_id, verb.__name__))
     return answer(incident_json(changed))
 
 

@@ -1,6 +1,8 @@
 // The charts of a node: one GPU in focus over its siblings and the fleet's band, one crosshair through all of them.
 import {onKey} from "./keys.js";
 import {draw, onePerFrame, token, whenPlotly} from "./charts.js";
+import {followLive} from "./live.js";
+import {refreshParts} from "./parts.js";
 import {toast} from "./toasts.js";
 
 const root = document.getElementById("panels");
@@ -248,4 +250,12 @@ if (root) {
   for (let slot = 0; slot < 8; slot += 1) onKey(String(slot), () => setFocus(slot));
   onKey("Escape", () => pin(null));
   start();
+}
+
+if (document.querySelector("[data-live-node]")) {
+  followLive({cluster: document.body.dataset.cluster, metric: "gpu_utilization_ratio"}, {
+    cycle: () => { if (!document.hidden) refreshParts(); },
+    incident: refreshParts,
+    status: (word) => { document.body.dataset.feed = word; },
+  });
 }
