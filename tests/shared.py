@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-SHARED = Path(os.environ.get("GPUFLEET_SHARED", Path(__file__).resolve().parent.parent.parent / "shared"))
+SHARED = Path(os.environ.get("SHARED_DATA", Path(__file__).resolve().parent.parent.parent / "shared"))
 
 
 def shared(path: str) -> Path:
