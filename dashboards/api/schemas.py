@@ -191,7 +191,9 @@ class ResolveIn(NoteIn):
 
 
 # What a verb without a body says.
-NO_NOTE, NO_ACKNOWLEDGEMENT, NO_RESOLUTION = NoteIn(), AcknowledgeIn(), ResolveIn()
+NO_NOTE = NoteIn.model_validate({})
+NO_ACKNOWLEDGEMENT = AcknowledgeIn.model_validate({})
+NO_RESOLUTION = ResolveIn.model_validate({})
 
 
 class TargetOut(Schema):

@@ -158,23 +158,25 @@ function momentOf(event, holder) {
 
 function listen(holder, chart) {
   let waiting = false;
-  let pressed = null;
   holder.addEventListener("pointermove", (event) => {
     if (pinned !== null || waiting) return;
     waiting = true;
     requestAnimationFrame(() => { waiting = false; cross(momentOf(event, holder)); });
   });
   holder.addEventListener("pointerleave", () => { if (pinned === null) cross(null); });
-  holder.addEventListener("pointerdown", (event) => { pressed = momentOf(event, holder); }, true);
-  holder.addEventListener("pointerup", (event) => {
+  holder.addEventListener("pointerdown", (down) => {
+    const pressed = momentOf(down, holder);
+    // Plotly lays a cover over the page while a drag lasts: the release is heard on the window only.
+    if (pressed !== null) addEventListener("pointerup", (up) => release(pressed, up), {once: true, capture: true});
+  }, true);
+  const release = (pressed, event) => {
     const released = momentOf(event, holder);
-    if (pressed === null || released === null) return;
+    if (released === null) return;
     const panel = panels.find((one) => one.holder === holder);
     const few = (panel.to - panel.from) / 100;
     if (Math.abs(released - pressed) < few) pin(released);
     else zoom(Math.min(pressed, released), Math.max(pressed, released));
-    pressed = null;
-  }, true);
+  };
   holder.addEventListener("dblclick", () => history.length > 1 && new URLSearchParams(location.search).has("from") && history.back());
 }
 

@@ -28,7 +28,6 @@ def test_list_and_page_keep_the_policy_and_the_width(open_page: Open, served: Se
     made = Incident.objects.get(kind="xid")
     for path in ("/incidents/", f"/incidents/{made.pk}/"):
         page: Page = open_page(path, theme=theme, **({"size": size} if size else {}))
-        page.wait_for_load_state("networkidle" if path == "/incidents/" else "load")
         width = page.evaluate("document.documentElement.clientWidth")
         assert page.evaluate("document.documentElement.scrollWidth") == width
         assert page.complaints == []  # type: ignore[attr-defined]
