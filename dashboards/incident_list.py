@@ -9,11 +9,11 @@ from urllib.parse import urlencode
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
-from gpufleet.accounts.roles import can
 
 from dashboards.incident_panel import evidence_line, short_title, subject_of
 from dashboards.shell import shell
 from dashboards.time_range import TimeExpressionError, read_instant, zone
+from gpufleet.accounts.roles import can
 from gpufleet.incidents import queries
 from gpufleet.incidents.models import Incident
 
