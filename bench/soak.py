@@ -15,7 +15,8 @@ import psycopg
 from demo_client import Demo, cpu_seconds, pss_bytes
 
 FRAMES = "SELECT count(*), coalesce(sum(accepted), 0), count(*) FILTER (WHERE layout_id IS NULL) FROM store_frame"
-SIZE = """SELECT coalesce(sum(pg_total_relation_size(inhrelid)), 0) FROM pg_inherits WHERE inhparent = 'store_frame'::regclass"""
+SIZE = """SELECT coalesce(sum(pg_total_relation_size(inhrelid)), 0) FROM pg_inherits
+WHERE inhparent = 'store_frame'::regclass"""
 CYCLES = """SELECT count(*), coalesce(sum(missed_before), 0), count(*) FILTER (WHERE shards_detected < shards)
 FROM scrape_cycle"""
 
@@ -49,8 +50,8 @@ def database_url(data: Path) -> str:
 def report(first: dict[str, Any], last: dict[str, Any]) -> None:
     grown = {key: last[key] - first[key] for key in ("at", "cycles", "missed", "failed", "samples")}
     print(
-        f"{grown['at'] / 60:.1f} min: {grown['cycles']} cycles, {grown['missed']} missed, {last['undetected']} not detected, "
-        f"{grown['failed']} failed scrapes, {grown['samples']:,} samples"
+        f"{grown['at'] / 60:.1f} min: {grown['cycles']} cycles, {grown['missed']} missed, "
+        f"{last['undetected']} not detected, {grown['failed']} failed scrapes, {grown['samples']:,} samples"
     )
     print(f"frames on disk: {last['frame_bytes'] / max(last['samples'], 1):.2f} bytes a sample")
     for name, seconds in sorted(last["cpu"].items()):
