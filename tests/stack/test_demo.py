@@ -109,7 +109,7 @@ def test_from_an_empty_folder_to_a_live_map_and_again(data: Path, start: Callabl
     second.process.kill()
     second.end()
     assert eventually(lambda: processes_that_name(str(data)) == [])
-    assert [pid for pid in pids if alive(pid)] == []
+    assert eventually(lambda: not any(alive(pid) for pid in pids))
 
 
 def users_by_manage_py(data: Path) -> list[str]:
