@@ -10,12 +10,13 @@ from django.views.decorators.http import require_safe
 
 from dashboards.addresses import node_address
 from dashboards.incident_list import line
+from dashboards.node_events import read_events
 from dashboards.ribbon import read_ribbon
 from dashboards.shell import shell
 from dashboards.time_range import QUICK_RANGES, read_range
 from dashboards.wall import with_unit
 from gpufleet.catalogue.metrics import METRICS
-from gpufleet.fleet.models import Cluster, Node, NodeEvent, Placement
+from gpufleet.fleet.models import Cluster, Node, Placement
 from gpufleet.incidents import queries
 from gpufleet.pipeline.live import shown
 from gpufleet.pipeline.snapshot import GpuView, NodeView, fleet_snapshot, natural
@@ -31,7 +32,7 @@ PANELS = (
 COLUMNS = ("gpu_utilization_ratio", "gpu_temperature_celsius", "gpu_memory_temperature_celsius", "gpu_power_watts",
            "gpu_memory_used_bytes", "gpu_sm_clock_hertz")  # fmt: skip
 DEFAULT_RANGE = ("now-1h", "now")
-EVENTS, INCIDENTS = 20, 20
+INCIDENTS = 20
 MOST_PANELS = 12
 
 
@@ -62,7 +63,7 @@ def node(request: HttpRequest, name: str) -> HttpResponse:
         "all_metrics": [metric for metric in METRICS.values() if metric.subject == "gpu"],
         "open_incidents": [line(incident) for incident in incidents if incident.resolved_at is None],
         "past_incidents": [line(incident) for incident in incidents if incident.resolved_at is not None],
-        "events": NodeEvent.objects.filter(node=found).select_related("gpu").order_by("-at")[:EVENTS],
+        "events": read_events(found, {placement.gpu_id: placement.slot for placement in placements}),
         "targets": found.targets.filter(removed_at=None).select_related("status"),
         "focus": _focus(request, view),
     }
