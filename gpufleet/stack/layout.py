@@ -41,7 +41,7 @@ def web_units(made: Plan, environment: Mapping[str, str]) -> list[Unit]:
             environment=environment,
             after=("prepare",),
             probe=answers(f"http://{_reachable(host)}:{ports.live}/healthz"),
-            stop_signal=SIGQUIT,  # a stream has no end that would be worth waiting for
+            stop_signal=SIGQUIT,  # a stream has no end that would be worth waiting for: all are cut at once
             death_signal=SIGQUIT,
             working_folder=str(ROOT),
         ),
@@ -129,7 +129,8 @@ def live_arguments(bind: str) -> tuple[str, ...]:
     return (
         "gpufleet.asgi",
         *("--bind", bind, "--worker-class", "asgi", "--workers", "1", "--worker-connections", "2000"),
-        *("--timeout", "60", "--graceful-timeout", "2", "--log-level", "warning"),
+        # Its worker needs up to two seconds to cut all streams; given less it is killed, with an alarming line.
+        *("--timeout", "60", "--graceful-timeout", "4", "--log-level", "warning"),
         *("--no-control-socket",),
     )
 
