@@ -11,6 +11,7 @@ from typing import Any, cast
 from django.db.models import Q
 
 from gpufleet.availability.models import LedgerHead, StateInterval
+from gpufleet.availability.outage_record import IMPORTED
 from gpufleet.availability.spans import Span, announced, planned_first
 from gpufleet.fleet.models import Cluster, Gpu
 from gpufleet.incidents.models import Incident
@@ -105,13 +106,13 @@ def _spans(cluster: Cluster, start: datetime, end: datetime) -> Iterable[Span]:
     found = (
         StateInterval.objects.filter(Q(ends_at=None) | Q(ends_at__gt=start), cluster=cluster, starts_at__lt=end)
         .order_by("gpu_id", "starts_at", "node_id")
-        .values_list("gpu_id", "node_id", "state", "starts_at", "ends_at", "incident_id")
+        .values_list("gpu_id", "node_id", "state", "starts_at", "ends_at", "incident_id", "reasons")
     )
-    rows = cast("list[tuple[int | None, int, str, datetime, datetime | None, int | None]]", list(found))
+    rows = cast("list[tuple[int | None, int, str, datetime, datetime | None, int | None, list[str]]]", list(found))
     cause_of = _causes(cluster)
     with_gpus = {node_id for gpu_id, node_id, *_ in rows if gpu_id is not None}
     seen: set[int] = set()
-    for gpu_id, node_id, state, starts_at, ends_at, incident_id in rows:
+    for gpu_id, node_id, state, starts_at, ends_at, incident_id, reasons in rows:
         if gpu_id is None and node_id in with_gpus:
             continue
         subject = gpu_id if gpu_id is not None else -node_id
@@ -119,7 +120,9 @@ def _spans(cluster: Cluster, start: datetime, end: datetime) -> Iterable[Span]:
             seen.add(subject)
             if starts_at > start:
                 absent = (start.timestamp(), starts_at.timestamp())
-                yield Span(subject, node_id, "out_of_service", *absent, None, absent[0])
+                # A record that was imported says nothing of the time before it; a scraped board was not there yet.
+                before = "unknown" if IMPORTED in reasons else "out_of_service"
+                yield Span(subject, node_id, before, *absent, None, absent[0])
         cause = cause_of.get(incident_id, incident_id) if incident_id is not None else None
         yield from _told(subject, node_id, state, starts_at, ends_at, cause, start, end, heads)
 
