@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -139,9 +140,9 @@ class Engine:
     def healthy_after_stop(self, names: list[str]) -> list[str]:
         """Those whose check still succeeds once they have been stopped: a check that cannot fail is none."""
         for name in names:
-            self._running[name].terminate()
+            self._running[name].send_signal(signal.Signals[self.services[name].get("stop_signal", "SIGTERM")])
         for name in names:
-            self._running[name].wait(20)
+            self._running[name].wait(9)  # the engine kills after ten seconds
         checks = {name: self._check(name) for name in names}
         return [name for name, check in checks.items() if check.wait(60) == 0]
 
@@ -213,4 +214,5 @@ def test_every_service_becomes_healthy_by_its_own_check_and_only_while_it_runs(e
     servers = ["postgres", "valkey"]
     ours = [name for name in checked if name not in servers and name != "beat"]  # beat is judged by age: 120 s
     assert engine.healthy_after_stop(ours) == []
+    assert [name for name in ours if "SIGKILL" in engine.said(name)] == []
     assert engine.healthy_after_stop(servers) == []

@@ -13,8 +13,10 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from http.cookiejar import CookieJar
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+from urllib.parse import urlencode
 
 import pytest
 from processes import ROOT, Program, alive, clean_environment, eventually, processes_that_name
@@ -65,12 +67,35 @@ def shown_passwords(program: Program) -> dict[str, str]:
     return {words[0]: words[1] for words in lines if len(words) == 2 and words[0] in ROLES}
 
 
+def open_stream(data: Path) -> IO[bytes]:
+    """A live stream of a person who has signed in, as a browser holds it."""
+    found = state(data)
+    people = json.loads((data / "users.json").read_text())
+    jar = CookieJar()
+    browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(jar))
+    browser.open(f"{found['url']}/sign-in/", timeout=10).close()
+    form = {
+        "username": "viewer",
+        "password": people["viewer"]["password"],
+        "csrfmiddlewaretoken": next(str(cookie.value) for cookie in jar if cookie.name == "csrftoken"),
+    }
+    browser.open(f"{found['url']}/sign-in/", urlencode(form).encode(), timeout=10).close()
+    stream: IO[bytes] = browser.open(f"http://127.0.0.1:{found['live_port']}/live/", timeout=10)
+    assert stream.readline().startswith(b"retry: ")
+    return stream
+
+
 def stop(program: Program, data: Path) -> None:
-    """TERM ends everything within ten seconds and leaves no process."""
+    """TERM ends everything, open streams too, within ten seconds: no process is left, and none had to be killed."""
+    streams = [open_stream(data) for _ in range(3)]
+    said = len(program.lines)
     began = time.monotonic()
     program.process.send_signal(signal.SIGTERM)
     assert program.end(15) == 0
     assert time.monotonic() - began < 10
+    assert [line for line in program.lines[said:] if "SIGKILL" in line] == []
+    for stream in streams:
+        stream.close()
     assert processes_that_name(str(data)) == []
 
 
