@@ -1,4 +1,7 @@
-"""Carries a site's own record of outages into the ledger, and into incidents. Never over what scraping told."""
+"""Carries a site's own record of outages into the ledger, and into incidents. Never over what scraping told.
+
+An outage that is still going on holds as far as the file could know: until the import.
+"""
 
 from __future__ import annotations
 
@@ -60,6 +63,9 @@ def import_outages(
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
     book = _open_book(cluster, rows, now)
+    # With a head for every node, and each one locked, a first scrape waits until the import is through.
+    heads = [LedgerHead(node=node, told_until=now) for node in book.nodes.values()]
+    LedgerHead.objects.bulk_create(heads, ignore_conflicts=True, batch_size=BATCH)
     list(LedgerHead.objects.select_for_update().filter(node__in=book.nodes.values()).order_by("node_id"))
     _tell_rows(book, rows, cover, now)
     old, live_from = _before(book)
@@ -244,10 +250,6 @@ def _write(
     for at in range(0, len(rows), BATCH):
         StateInterval.objects.bulk_create(rows[at : at + BATCH])
         progress(at, len(rows))
-    open_nodes = {row.node_id for row in rows if row.ends_at is None and row.state == "failed"}
-    # An outage that is still going on holds as far as the file could know: until the import.
-    heads = [LedgerHead(node_id=node_id, told_until=now) for node_id in open_nodes if node_id is not None]
-    LedgerHead.objects.bulk_create(heads, ignore_conflicts=True)
     return len(changed)
 
 
@@ -267,7 +269,7 @@ def _withdraw(book: _Book, said: dict[Subject, list[Piece]], actor: str, now: da
     subjects = {f"gpu:{uuids[gpu]}" for _, gpu in said if gpu in uuids}
     subjects |= {f"node:{names[node]}" for node, gpu in said if gpu is None}
     rows = StateInterval.objects.filter(cluster=book.cluster, reasons__contains=[IMPORTED])
-    named = set(rows.exclude(incident_id=None).values_list("incident_id", flat=True).distinct())
+    named = {pk for pk in rows.values_list("incident_id", flat=True).distinct() if pk is not None}
     return withdraw_outages(book.cluster, subjects, named, actor, now)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, cast
@@ -71,11 +71,23 @@ def availability(
     times the period: time before the first interval of a GPU is out of service, time after the last word is unknown.
     """
     end = min(end, now)
+    return rows_of(cluster, read_spans(cluster, start, end), start, end, scope)
+
+
+def read_spans(cluster: Cluster, start: datetime, end: datetime) -> list[Span]:
+    """Every subject's states over `[start, end)`, gap-free, planned time before whatever was told in it."""
     if end <= start or not cluster.pk:
         return []
+    return list(planned_first(_spans(cluster, start, end), announced(cluster, start, end)))
+
+
+def rows_of(
+    cluster: Cluster, spans: Sequence[Span], start: datetime, end: datetime, scope: str
+) -> list[dict[str, Any]]:
+    """The spans of `[start, end)` added up by subject of the scope."""
     tallies: dict[str, Tally] = {}
     name_of = _names(cluster, scope)
-    for span in planned_first(_spans(cluster, start, end), announced(cluster, start, end)):
+    for span in spans:
         name = name_of(span)
         if name is not None:
             tallies.setdefault(name, Tally()).add(span, start.timestamp())

@@ -16,11 +16,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from gpufleet.core.times import parse_rfc3339, rfc3339
 from gpufleet.simulator.fleet import Node, make_nodes
 from gpufleet.simulator.schedule import FAULTS_PER_GPU_HOUR
 
+FloatArray = npt.NDArray[np.float64]
 COLUMNS = ("node", "gpu_uuid", "starts_at", "ends_at", "planned", "reason")
 MAX_DAYS = 400
 LEMON_SHARE, LEMON_FACTOR = 0.05, 12.0
@@ -53,7 +55,8 @@ class Row:
 def make_past(nodes: tuple[Node, ...], seed: int, days: int, until: datetime) -> list[Row]:
     """All outages of the `days` before `until`, in order of time, cut to that time.
 
-    Each UTC day has its own randomness, so two records of overlapping time agree. Raises ValueError for a number of days outside 1 to 400.
+    Each UTC day has its own randomness, so two records of overlapping time agree.
+    Raises ValueError for a number of days outside 1 to 400.
     """
     if not 1 <= days <= MAX_DAYS:
         raise ValueError(f"days must be 1 to {MAX_DAYS}")
@@ -68,15 +71,16 @@ def make_past(nodes: tuple[Node, ...], seed: int, days: int, until: datetime) ->
     return sorted(cut, key=lambda row: (row.starts_at, row.node, row.gpu_uuid))
 
 
-def _weights(nodes: tuple[Node, ...], seed: int) -> np.ndarray:
+def _weights(nodes: tuple[Node, ...], seed: int) -> FloatArray:
     """Each node's share of the failures: a few lemons have far more than the others."""
     random = np.random.default_rng([seed, 7])
     weights = np.ones(len(nodes))
     weights[random.choice(len(nodes), max(1, round(LEMON_SHARE * len(nodes))), replace=False)] = LEMON_FACTOR
-    return weights / weights.sum()
+    found: FloatArray = weights / weights.sum()
+    return found
 
 
-def _failures(nodes: tuple[Node, ...], weights: np.ndarray, seed: int, day: datetime) -> Iterator[Row]:
+def _failures(nodes: tuple[Node, ...], weights: FloatArray, seed: int, day: datetime) -> Iterator[Row]:
     random = np.random.default_rng([seed, 8, day.toordinal()])
     gpus = sum(len(node.gpus) for node in nodes)
     shares = np.array([share for _, _, share, _ in MIX])

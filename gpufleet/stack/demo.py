@@ -127,5 +127,3 @@ def _tell_start(made: Plan, console: Console) -> None:
         console.say("using the PostgreSQL that DATABASE_URL names")
     if not made.broker_embedded:
         console.say("using the Valkey or Redis that BROKER_URL names")
-    if options.history_days:
-        console.say(f"--history {options.history_days}: a made-up past is not available yet; the record begins now")

@@ -90,6 +90,8 @@ def prepare_unit(made: Plan, environment: Mapping[str, str], after: tuple[str, .
         watched = ("--targets", str(options.targets))
     elif options.simulator:
         watched = ("--targets-url", f"{made.simulator_url}/targets.json")
+        if options.history_days:
+            watched += ("--history", str(options.history_days), "--nodes", str(options.nodes))
     return Unit(
         name="prepare",
         command=(PYTHON, "-m", "gpufleet.stack.prepare", str(options.data), *watched),

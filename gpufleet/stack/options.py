@@ -63,7 +63,11 @@ def _parser() -> argparse.ArgumentParser:
         "--nodes", type=_whole(1, MAX_NODES), default=63, metavar="N", help="size of the simulated fleet"
     )
     parser.add_argument(
-        "--history", type=_whole(0, 400), default=0, metavar="DAYS", help="days of made-up past (not available yet)"
+        "--history",
+        type=_whole(0, 400),
+        default=55,
+        metavar="DAYS",
+        help="days of made-up outages of the simulated fleet, taken in at the first start; 0: none",
     )
     return parser
 

@@ -1,6 +1,6 @@
 """Makes the database ready for the processes: schema, people, API token, targets. One process, run as a job.
 
-`python -m gpufleet.stack.prepare DATA [--targets-url URL | --targets FILE]`.
+`python -m gpufleet.stack.prepare DATA [--targets-url URL | --targets FILE] [--history DAYS --nodes N]`.
 Safe to run again: it adds what is missing.
 """
 
@@ -18,7 +18,7 @@ import django
 import psycopg
 from psycopg import sql
 
-from gpufleet.stack import simulated_targets
+from gpufleet.stack import history, simulated_targets
 from gpufleet.stack.folder import write_secret
 from gpufleet.stack.layout import MIGRATED
 from gpufleet.stack.problems import StackError
@@ -32,6 +32,8 @@ def main() -> int:
     parser.add_argument("data", type=Path)
     parser.add_argument("--targets-url")
     parser.add_argument("--targets", type=Path)
+    parser.add_argument("--history", type=int, default=0)
+    parser.add_argument("--nodes", type=int, default=0)
     options = parser.parse_args()
     try:
         superuser = os.environ.pop("STACK_SUPERUSER_URL", "")
@@ -41,6 +43,9 @@ def main() -> int:
         django.setup()
         _migrate()
         print(MIGRATED, flush=True)
+        if options.history:
+            # Before anything is watched: the record ends where scraping begins.
+            history.take_in(options.data, options.history, options.nodes)
         watch(options.data, options.targets, options.targets_url)
         _ask_for_a_cycle()
         make_people(options.data)

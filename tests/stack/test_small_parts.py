@@ -116,7 +116,7 @@ def test_a_port_is_taken_while_somebody_listens() -> None:
 def test_the_defaults_are_those_of_the_contract() -> None:
     given = options.read([])
     assert (given.port, given.host, given.interval_seconds, given.nodes) == (8000, "127.0.0.1", 15, 63)
-    assert (given.data, given.targets, given.simulator, given.history_days) == (options.ROOT / "data", None, True, 0)
+    assert (given.data, given.targets, given.simulator, given.history_days) == (options.ROOT / "data", None, True, 55)
 
 
 def planned(tmp_path: Path, *arguments: str) -> plan.Plan:
