@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,6 +15,12 @@ from gpufleet.fleet.models import Cluster
 from gpufleet.incidents.models import Incident
 
 SEVERITIES = ("critical", "warning", "info")
+PLAIN = {
+    "gpu_listed": "{} by its exporter",
+    "scrape_failed": "scrapes fail: {}",
+    "gpu_xid": "XID {}",
+    "gpu_clock_event_reasons": "clocks cut by the board, event mask {}",
+}
 MOST_ROWS = 200
 
 
@@ -101,24 +108,27 @@ def subject_of(subject: str, node: str, slot: int | None) -> str:
 
 
 def short_title(title: str, subject: str, node: str) -> str:
-    """The title without the subject that stands before it anyway."""
-    for start in (subject, node):
-        if start and title.startswith(start) and len(title) > len(start):
-            return title[len(start) :].lstrip(" :,-·") or title
-    return title
+    """The title without the subject that stands before it anyway: `XID 79: ...`, `is missing: ...`."""
+    short = title
+    if node:
+        here = rf"{re.escape(node)}(?![\w-])"
+        short = re.sub(rf"^(?:Node )?{here}(?: GPU \d+(?: \([^)]*\))?)?[ :,·-]*", "", short)
+        short = re.sub(rf" (?:on|of) {here}(?: GPU \d+(?: \([^)]*\))?)?", "", short)
+    elif title.startswith(subject):
+        short = title[len(subject) :].lstrip(" :,-·")
+    return short or title
 
 
 def evidence_line(evidence: list[dict[str, Any]]) -> str:
-    """The first observation: signal, value and what was expected."""
+    """The first observation, in words: what was seen, and what was expected where that is not plain."""
     if not evidence:
         return ""
     first = evidence[0]
-    signal = str(first.get("signal", ""))
+    signal, value, expected = str(first.get("signal", "")), first.get("value"), first.get("expected")
+    if signal in PLAIN:
+        return PLAIN[signal].format(_observed(signal, value))
     metric = METRICS.get(signal)
-    text = (
-        f"{metric.short_title if metric else signal.replace('_', ' ')} {_observed(signal, first.get('value'))}".strip()
-    )
-    expected = first.get("expected")
+    text = f"{metric.short_title if metric else signal.replace('_', ' ')} {_observed(signal, value)}".strip()
     return text if expected in (None, "") else f"{text}, expected {_observed(signal, expected)}"
 
 

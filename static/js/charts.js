@@ -23,7 +23,7 @@ export function layout({from, to, low, high, marks = []}) {
   return {
     ...LAYOUT,
     font: {family: FONT, size: 10.5, color: token("--text3")},
-    xaxis: {...axis, type: "date", range: [from, to], nticks: 5, showgrid: false},
+    xaxis: {...axis, type: "date", range: [from, to], nticks: 5, showgrid: false, tickformat: to - from > 2 * 86400000 ? "%d %b" : "%H:%M"},
     yaxis: {...axis, range: [low, high], nticks: 5, fixedrange: true},
     shapes: marks.map((at) => ({
       type: "line", x0: at, x1: at, yref: "paper", y0: 0, y1: 1, line: {color: token("--fail-fill"), width: 1, dash: "dash"},

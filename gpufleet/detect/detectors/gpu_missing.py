@@ -53,7 +53,7 @@ def _others_listed(view: View) -> BoolArray:
 def _firing(view: View, rule: Rule, gpu: int, since: float) -> Finding:
     gpus = view.windows.gpus
     node = view.windows.nodes[gpus.node[gpu]]
-    evidence = (Evidence("gpu_listed", node, gpus.uuid[gpu], since, "not listed", "listed"),)
+    evidence = (Evidence("gpu_listed", node, gpus.uuid[gpu], since, "no longer listed", "listed"),)
     title = f"{gpu_name(view, gpu)} is missing: the exporter no longer lists it"
     return about_gpu(view, rule, gpu, Status.FIRING, title, since, evidence)
 
