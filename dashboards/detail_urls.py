@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from django.urls import URLPattern, URLResolver, path
 
-from dashboards import collection_pages, incident_acts, incident_list, incident_page, node_page, node_series
+from dashboards import (
+    availability_page,
+    collection_pages,
+    incident_acts,
+    incident_list,
+    incident_page,
+    node_page,
+    node_series,
+)
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("nodes/<str:name>/", node_page.node, name="node"),
     path("nodes/<str:name>/series.json", node_series.node_series, name="node-series"),
     path("gpus/<path:uuid>/", node_page.gpu, name="gpu"),
+    path("availability/", availability_page.availability_now, name="availability-now"),
+    path("availability/<str:month>/", availability_page.availability_month, name="availability-month"),
     path("targets/", collection_pages.targets, name="targets"),
     path("rules/", collection_pages.rules, name="rules"),
     path("incidents/", incident_list.incident_list, name="incidents"),

@@ -15,7 +15,7 @@ from gpufleet.availability.spans import Span
 from gpufleet.fleet.models import Cluster
 from gpufleet.incidents.models import Incident
 
-MONTH = re.compile(r"^(\d{4})-(0[1-9]|1[0-2])$", re.ASCII)
+MONTH = re.compile(r"(\d{4})-(0[1-9]|1[0-2])", re.ASCII)
 FIRST_YEAR, LAST_YEAR = 1970, 9997
 NO_INCIDENT = "no incident on record"
 
@@ -75,7 +75,7 @@ def parse_month(text: str, zone_name: str) -> Month:
         zone = ZoneInfo(zone_name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
         raise MonthError(f"{zone_name[:64]!r} is no time zone name, for example Europe/Berlin") from error
-    match = MONTH.match(text)
+    match = MONTH.fullmatch(text)
     if not match or not FIRST_YEAR < int(match[1]) <= LAST_YEAR:
         raise MonthError(f"{text[:64]!r} is no month, for example 2026-03")
     return month_of(int(match[1]), int(match[2]), zone)

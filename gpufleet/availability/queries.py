@@ -85,6 +85,8 @@ def rows_of(
     cluster: Cluster, spans: Sequence[Span], start: datetime, end: datetime, scope: str
 ) -> list[dict[str, Any]]:
     """The spans of `[start, end)` added up by subject of the scope."""
+    if not spans:
+        return []
     tallies: dict[str, Tally] = {}
     name_of = _names(cluster, scope)
     for span in spans:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -45,7 +46,7 @@ def take(rows: list[Outage], cover: tuple[datetime, datetime] | None = None, now
     return import_outages(cluster, rows, cover=cover, source="a.csv", actor="import_outages", now=now)
 
 
-def report(scope: str = "fleet") -> list[dict[str, float]]:
+def report(scope: str = "fleet") -> list[dict[str, Any]]:
     return availability(Cluster.objects.get(name="default"), *MARCH, scope, now=NOW)
 
 

@@ -25,15 +25,16 @@ PINNED: dict[str, int] = json.loads(Path(__file__).with_name("query_counts.json"
 @pytest.mark.parametrize("path", PINNED)
 def test_pinned(viewer: Client, path: str, nodes: int) -> None:
     now = datetime.now(tz=UTC)
+    address = path.replace("{month}", f"{now:%Y-%m}")
     fleet = make_fleet(now, nodes=nodes)
     for node in range(nodes):
         make_incident(fleet, node, now)
     forget_layouts()
     broker(settings.BROKER_URL).delete(newest_key("default", "gpu_utilization_ratio"))
-    viewer.get(path)
+    viewer.get(address)
     cache.clear()
     with CaptureQueriesContext(
         connection,
     ) as queries:
-        assert viewer.get(path).status_code == 200
+        assert viewer.get(address).status_code == 200
     assert len(queries) == PINNED[path], "\n".join(query["sql"][:160] for query in queries)

@@ -61,7 +61,7 @@ def scopes(cluster: Cluster, month: Month, now: datetime) -> dict[str, list[dict
     """The rows of every scope, as the API gives them, out of one reading of the ledger."""
     end = min(month.end, now)
     spans = read_spans(cluster, month.start, end)
-    return {scope: rows_of(cluster, spans, month.start, end, scope) if spans else [] for scope in SCOPES}
+    return {scope: rows_of(cluster, spans, month.start, end, scope) for scope in SCOPES}
 
 
 def _written(form: str, month: Month, found: dict[str, list[dict[str, Any]]], now: datetime) -> bytes:
