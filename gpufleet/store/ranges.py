@@ -184,16 +184,40 @@ def read_increase(
 
 def read_band(metric: str, cluster_id: int, start: float, end: float, step: float) -> Band:
     """Percentiles of `metric` over the series of a cluster; one frame per target and step speaks for the step."""
+    return read_bands([metric], cluster_id, start, end, step)[metric]
+
+
+def read_bands(metrics: Sequence[str], cluster_id: int, start: float, end: float, step: float) -> dict[str, Band]:
+    """As `read_band`, for several metrics: each frame is read once for all of them."""
     times = _steps(start, end, step)
-    lines = _Lines(metric, {"target__cluster_id": cluster_id})
-    _check_cells(len(lines.lines), times.size)
-    grid = np.full((len(lines.lines), times.size), np.nan)
-    for block in blocks(sorted(lines.node_of_target), start, end, lines.places, first_each=step):
+    of_metric = {metric: _Lines(metric, {"target__cluster_id": cluster_id}) for metric in metrics}
+    _check_cells(sum(len(lines.lines) for lines in of_metric.values()), times.size)
+    grids = {metric: np.full((len(lines.lines), times.size), np.nan) for metric, lines in of_metric.items()}
+    targets = sorted({target for lines in of_metric.values() for target in lines.node_of_target})
+    wanted = np.unique(np.concatenate([lines.series_ids for lines in of_metric.values()]))
+
+    def places(table: LayoutTable) -> IntArray:
+        return np.flatnonzero(np.isin(table.series_ids, wanted))
+
+    for block in blocks(targets, start, end, places, first_each=step):
         bucket = _bucket(block.times, start, step)
-        numbers = np.array([line.number for line in lines.of(block)])
-        cells = np.ix_(numbers, bucket)
-        grid[cells] = np.where(np.isnan(block.values.T), grid[cells], block.values.T)
-    return Band(times, *_percentiles(grid), np.count_nonzero(~np.isnan(grid), axis=0))
+        series = block.layout.series_ids[block.places].tolist()
+        for metric, lines in of_metric.items():
+            _spread(grids[metric], lines, series, block, bucket)
+    return {
+        metric: Band(times, *_percentiles(grid), np.count_nonzero(~np.isnan(grid), axis=0))
+        for metric, grid in grids.items()
+    }
+
+
+def _spread(grid: FloatArray, lines: _Lines, series: list[int], block: Block, bucket: IntArray) -> None:
+    """Puts a block's values of one metric into its grid (lines x steps)."""
+    columns = [place for place, series_id in enumerate(series) if series_id in lines.of_series]
+    if not columns:
+        return
+    cells = np.ix_(np.array([lines.of_series[series[place]].number for place in columns]), bucket)
+    values = block.values[:, columns].T
+    grid[cells] = np.where(np.isnan(values), grid[cells], values)
 
 
 def read_last_before(

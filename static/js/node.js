@@ -26,10 +26,11 @@ async function read(band) {
 }
 
 function times(data) {
-  const count = Math.max(0, ...data.panels.flatMap((panel) => [
-    ...panel.gpus.map((gpu) => gpu.mean.length), panel.band ? panel.band.p50.length : 0]));
+  const count = Math.max(0, ...data.panels.flatMap((panel) => panel.gpus.map((gpu) => gpu.mean.length)));
   return Float64Array.from({length: count}, (_, place) => data.start + place * data.step);
 }
+
+const bandTimes = (panel) => Float64Array.from(panel.band.p50, (_, place) => panel.bandFrom + place * panel.bandStep);
 
 const floats = (values) => Float32Array.from(values, (value) => (value === null ? NaN : value));
 
@@ -39,9 +40,10 @@ function traces(panel, x) {
   });
   const drawn = [];
   if (panel.band) {
-    drawn.push({...line(panel.band.p5, token("--band"), 0)});
-    drawn.push({...line(panel.band.p95, token("--band"), 0), fill: "tonexty", fillcolor: token("--band")});
-    drawn.push(line(panel.band.p50, token("--line"), 1, {dash: "dash"}));
+    const wide = {x: bandTimes(panel)};
+    drawn.push({...line(panel.band.p5, token("--band"), 0), ...wide});
+    drawn.push({...line(panel.band.p95, token("--band"), 0), ...wide, fill: "tonexty", fillcolor: token("--band")});
+    drawn.push({...line(panel.band.p50, token("--line"), 1, {dash: "dash"}), ...wide});
   }
   for (const gpu of panel.gpus) if (gpu.slot !== focus) drawn.push(line(gpu.mean, token("--line"), 1));
   const chosen = panel.gpus.find((gpu) => gpu.slot === focus);
@@ -58,6 +60,7 @@ function build(data) {
   const old = new Map(panels.map((panel) => [panel.metric, panel]));
   panels = data.panels.map((panel) => {
     const kept = old.get(panel.metric);
+    if (panel.band) Object.assign(panel, {bandFrom: data.start, bandStep: data.band_step});
     return kept ? {...kept, ...panel, band: panel.band ?? kept.band} : {...panel, ...frame(panel)};
   });
   const x = times({...data, panels});
@@ -130,7 +133,10 @@ function say(panel, at) {
   const parts = [];
   if (chosen) parts.push(`g${focus} ${words(chosen.mean[place], panel.digits)}`);
   parts.push(`node ${words(middle(panel.gpus.map((gpu) => gpu.mean[place])), panel.digits)}`);
-  if (panel.band) parts.push(`fleet ${words(panel.band.p50[place], panel.digits)}`);
+  if (panel.band) {
+    const wide = Math.floor((panel.from + place * panel.step - panel.bandFrom) / panel.bandStep);
+    parts.push(`fleet ${words(panel.band.p50[Math.min(wide, panel.band.p50.length - 1)], panel.digits)}`);
+  }
   panel.readout.textContent = parts.join(" · ");
 }
 
