@@ -118,6 +118,7 @@ def test_two_processes_make_the_same_partitions() -> None:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("clean_partitions")
 def test_dropping_gives_way_to_a_reader() -> None:
+    keep_partitions(NOW)  # what other tests left behind
     fleet = make_fleet()
     layout = fleet.layout(0, [spec("a")])
     append_frames([fleet.frame(0, -200 * 86400.0, layout, 1.0)], NOW)
