@@ -55,6 +55,7 @@ def node(request: HttpRequest, name: str) -> HttpResponse:
         "shows_live": True,
         "moment": frame.now,
         "ribbon": read_ribbon(found, placements, span, frame.now),
+        "listed": sum(any(value is not None for value in gpu.metrics.values()) for gpu in view.gpus),
         "columns": [METRICS[column] for column in COLUMNS],
         "gpus": [(gpu, [_cell(gpu, column) for column in COLUMNS]) for gpu in view.gpus],
         "models": sorted({gpu.model for gpu in view.gpus if gpu.model}),

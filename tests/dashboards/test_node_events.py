@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import numpy as np
 import pytest
 from django.db import connection
+from django.test import Client
 from django.test.utils import CaptureQueriesContext
-from factories import MadeFleet, make_fleet
+from factories import MadeFleet, make_fleet, make_user, raw_values
 
 from dashboards.node_events import MOST_LINES, read_events
-from gpufleet.fleet.models import NodeEvent
+from gpufleet.core.times import utc_now
+from gpufleet.fleet.models import Node, NodeEvent
+from gpufleet.store.append import append_frames
+from gpufleet.store.frames import Frame
 
 NOW = datetime(2026, 12, 1, 12, tzinfo=UTC)
 
@@ -51,3 +56,19 @@ def test_the_list_ends_somewhere_and_a_gpu_that_left_has_no_slot() -> None:
     lines = read_events(made.nodes[0], {})
     assert len(lines) == MOST_LINES
     assert (lines[0].at, lines[0].where) == (NOW, "")
+
+
+@pytest.mark.django_db
+def test_the_head_counts_the_gpus_that_have_values(client: Client) -> None:
+    now = utc_now()
+    made = make_fleet(now, nodes=1)
+    Node.objects.update(expected_gpus=8)
+    client.force_login(make_user())
+    assert client.get("/nodes/gpu-001/").context["listed"] == 8
+    raw = raw_values(0, 8)
+    raw[5::8] = np.nan
+    target, at = made.targets[0], now.timestamp() - 1
+    append_frames([Frame(target.pk, at, 1, "", 0.05, 9000, raw.size, 0, 0, made.layouts[target.pk], raw)], now)
+    answer = client.get("/nodes/gpu-001/")
+    assert answer.context["listed"] == 7
+    assert "7 of 8" in answer.content.decode()
