@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 
+from django.conf import settings
 from django.db import transaction
 
 from gpufleet.accounts import audit
@@ -15,7 +16,7 @@ from gpufleet.incidents.models import Incident
 
 MAX_TEXT = 4000
 LONGEST_SNOOZE = timedelta(days=90)
-STILL_SEEN = timedelta(seconds=120)
+STILL_SEEN_SECONDS = 120
 LABELS = ("real", "false", "known")
 
 
@@ -171,11 +172,16 @@ def resolve(
         return act.write("resolved", "resolve", note=note, force=force or None)
 
 
+def still_seen_for() -> timedelta:
+    """How long after its last sight a fault counts as seen: two minutes, four intervals where they are long."""
+    return timedelta(seconds=max(STILL_SEEN_SECONDS, 4 * settings.ENV["GPUFLEET_INTERVAL_SECONDS"]))
+
+
 def is_still_seen(incident: Incident, now: datetime) -> bool:
     """The fault was seen lately and its end was not; without data nobody can tell, which is no recovery."""
     if incident.recovered_at is not None:
         return False
-    return incident.no_data_since is not None or now - incident.last_seen_at <= STILL_SEEN
+    return incident.no_data_since is not None or now - incident.last_seen_at <= still_seen_for()
 
 
 def reopen(

@@ -23,7 +23,7 @@ from gpufleet.incidents.lifecycle import SEVERITIES
 from gpufleet.incidents.log import RULE, add_event
 from gpufleet.incidents.models import Incident
 
-CONTINUES = timedelta(seconds=300)
+CONTINUES_SECONDS = 300
 MOST_EVIDENCE_A_FINDING = 16
 MOST_ATTEMPTS = 3
 
@@ -35,6 +35,11 @@ class Change:
     incident_id: int
     verb: str
     paged: bool = False
+
+
+def continues() -> timedelta:
+    """How long a fault may be unheard of and still be the same: five minutes, four intervals where they are long."""
+    return timedelta(seconds=max(CONTINUES_SECONDS, 4 * settings.ENV["GPUFLEET_INTERVAL_SECONDS"]))
 
 
 def take_in(cluster: Cluster, findings: Sequence[Finding], now: datetime) -> list[Change]:
@@ -110,7 +115,7 @@ def _dealt_with(cluster: Cluster, finding: Finding, now: datetime) -> bool:
         return False
     if finding.occurrence:
         return finding.occurrence in last.occurrence_ids
-    if last.recovered_at is not None or now - last.last_seen_at > CONTINUES:
+    if last.recovered_at is not None or now - last.last_seen_at > continues():
         return False
     Incident.objects.filter(pk=last.pk, last_seen_at__lt=now).update(last_seen_at=now)
     return True
@@ -208,7 +213,7 @@ def _adopt_members(incident: Incident, finding: Finding, now: datetime) -> list[
     """A node that is down is the cause of what its GPUs and exporters show at that time: they become its members."""
     if finding.kind != "node_down" or incident.node is None:
         return []
-    since = incident.first_evidence_at - CONTINUES
+    since = incident.first_evidence_at - continues()
     members = Incident.objects.select_for_update().filter(
         cluster=incident.cluster, node=incident.node, resolved_at=None, parent=None, recovered_at=None,
         kind__in=("exporter_down", "gpu_missing", "telemetry_frozen"), first_evidence_at__gte=since,

@@ -11,7 +11,7 @@ from incident_findings import at, finding
 from gpufleet.accounts.models import AuditEntry, User
 from gpufleet.detect.findings import Status
 from gpufleet.fleet.models import Cluster
-from gpufleet.incidents import actions, queries
+from gpufleet.incidents import actions, intake, queries
 from gpufleet.incidents.intake import take_in
 from gpufleet.incidents.models import Incident, IncidentEvent
 
@@ -165,3 +165,10 @@ def test_after_resolving_only_words_may_follow(incident: Incident, ana: User) ->
 def test_unknown_incident(ana: User) -> None:
     with pytest.raises(actions.NotFound):
         actions.acknowledge(987654, ana, now=at(0), source="api")
+
+
+@pytest.mark.parametrize(("interval", "seconds"), [(15, 120), (60, 240), (300, 1200)])
+def test_a_fault_stays_seen_for_four_long_intervals(settings: Any, interval: int, seconds: int) -> None:
+    settings.ENV = {**settings.ENV, "GPUFLEET_INTERVAL_SECONDS": interval}
+    assert actions.still_seen_for().total_seconds() == seconds
+    assert intake.continues().total_seconds() == max(300, 4 * interval)
