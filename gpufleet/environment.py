@@ -168,6 +168,8 @@ SETTINGS: tuple[Setting, ...] = (
         "How long an incident stays recovered before it resolves by itself.",
     ),
     Setting("GPUFLEET_RAW_RETENTION_DAYS", "90", whole(1, 3650), "Days that samples are kept at full resolution."),
+    Setting("GPUFLEET_ROLLUP_5M_RETENTION_DAYS", "396", whole(1, 3650), "Days that roll-ups of five minutes are kept."),
+    Setting("GPUFLEET_ROLLUP_1H_RETENTION_DAYS", "1827", whole(1, 36500), "Days that roll-ups of one hour are kept."),
     Setting("GPUFLEET_SLO_PERCENT", "99.5", percent, "Availability objective shown beside the month."),
     Setting("GPUFLEET_LOG_FORMAT", "console", choice("console", "json"), "Shape of log lines."),
     Setting(

@@ -54,6 +54,11 @@ def beat_schedule(interval_seconds: int) -> dict[str, dict[str, Any]]:
             "schedule": 10.0,
             "options": {"queue": "maintain", "expires": 10},
         },
+        "seal": {
+            "task": "pipeline.seal",
+            "schedule": 10.0,
+            "options": {"queue": "maintain", "expires": 10},
+        },
         "keep_partitions": {
             "task": "pipeline.keep_partitions",
             "schedule": 600.0,

@@ -22,6 +22,7 @@ from gpufleet.pipeline import detecting, scraping
 from gpufleet.scrape.actions import mark_detected
 from gpufleet.scrape.models import Cycle
 from gpufleet.store import partitions
+from gpufleet.store.seal import seal as seal_spans
 
 log = structlog.get_logger(__name__)
 
@@ -101,3 +102,15 @@ def keep_partitions() -> None:
     made, dropped = partitions.keep_partitions(utc_now())
     if made or dropped:
         log.info("partitions kept", made=made, dropped=dropped)
+
+
+SEAL_SECONDS = 2.0  # a run holds up what else its worker does for no longer
+
+
+@shared_task(name="pipeline.seal")
+@one_line
+def seal() -> None:
+    """Seals spans that are over, for a moment; the next run goes on."""
+    done = seal_spans(utc_now(), SEAL_SECONDS)
+    if done.dropped:
+        log.info("frames sealed", partitions=done.dropped)

@@ -13,7 +13,7 @@ from psycopg.errors import CheckViolation, UndefinedTable, UniqueViolation
 from gpufleet.core.times import from_unix
 from gpufleet.store.codec import encode
 from gpufleet.store.frames import Frame, StoreError
-from gpufleet.store.partitions import make_room, table_of
+from gpufleet.store.partitions import LIVE, make_room, share_spans, table_of
 from gpufleet.store.realms import by_realm
 
 COLUMNS = (
@@ -62,6 +62,8 @@ def append_frames(frames: Sequence[Frame], now: datetime) -> int:
     realm_of = {target_id: realm for realm, target_ids in realms.items() for target_id in target_ids}
     with transaction.atomic():
         stored: list[Key] = []
+        if LIVE in realms:
+            share_spans(_instant(micros) for target_id, micros in unique if realm_of[target_id] == LIVE)
         for realm in sorted(realms):
             stored += _store(realm, {key: frame for key, frame in unique.items() if realm_of[key[0]] == realm})
         _move_heads([key for key in stored if unique[key].values is not None], now)

@@ -26,7 +26,8 @@ Labels = Mapping[str, str]
 class LayoutTable:
     """The series of a layout, one place each. Arrays are read-only; `gpu_ids` has -1 where a series has no GPU.
 
-    `low` and `high` are in raw units, NaN without a bound; `sentinels` holds SENTINEL_CODES.
+    `low` and `high` are in raw units, NaN without a bound; `sentinels` holds SENTINEL_CODES. `places` are those of a
+    canonical metric, `by_name` those of an exporter's name, each in order.
     """
 
     id: int
@@ -43,6 +44,7 @@ class LayoutTable:
     high: FloatArray
     sentinels: npt.NDArray[np.int8]
     places: Mapping[str, IntArray]
+    by_name: Mapping[str, IntArray]
 
     def __len__(self) -> int:
         return len(self.names)
@@ -132,6 +134,7 @@ def _table(row: Sequence[Any]) -> LayoutTable:
         high=_array(high),
         sentinels=_share(("int8", codes.tobytes()), lambda _: _frozen(codes)),
         places=_share(("places", tuple(metrics)), lambda _: _places(metrics)),
+        by_name=_share(("places", tuple(names)), lambda _: _places(names)),
     )
 
 

@@ -12,7 +12,8 @@ from django.conf import settings
 from django.db import connection
 
 from gpufleet.core.times import from_unix
-from gpufleet.store.codec import decode
+from gpufleet.store.chunks import SPAN_SECONDS, read_spans
+from gpufleet.store.frame_rows import AT, FRAME, frame_of, newest_rows, read
 from gpufleet.store.frames import FloatArray, Frame
 from gpufleet.store.layouts import LayoutTable, layout_tables
 from gpufleet.store.partitions import LIVE
@@ -22,14 +23,17 @@ from gpufleet.store.ranges import (
     IncreaseRow,
     RangeResult,
     RangeRow,
+    Samples,
     read_band,
     read_bands,
     read_increase,
     read_last_before,
     read_range,
+    read_samples,
 )
 from gpufleet.store.realms import by_realm
-from gpufleet.store.sources import AT, newest_rows, read
+from gpufleet.store.sealed_frames import frames_of, sealed_frames
+from gpufleet.store.sources import chunk_pieces
 
 __all__ = [
     "Band",
@@ -39,6 +43,7 @@ __all__ = [
     "Latest",
     "RangeResult",
     "RangeRow",
+    "Samples",
     "latest_by_gpu",
     "read_at",
     "read_band",
@@ -50,9 +55,10 @@ __all__ = [
     "read_last_before",
     "read_latest",
     "read_range",
+    "read_samples",
 ]
 
-_FRAME = f"target_id, {AT}, cycle, reason, duration_seconds, bytes, accepted, rejected, missing, layout_id, values"
+_MICRO = 1e-6
 _ORDER = "ORDER BY target_id, scraped_at"
 
 
@@ -91,18 +97,21 @@ def read_cycle(target_ids: Sequence[int], cycle: int) -> list[Frame]:
     """The frames of a cycle, good or not, in order of (target, time).
 
     A live cycle is a slot of the wall clock, so its frames lie within a few intervals of it; a replayed one may have
-    another length and is found by its index.
+    another length and is found by its index. Chunks are only asked for targets that have no frame.
     """
     interval = int(settings.ENV["GPUFLEET_INTERVAL_SECONDS"])
     slot = cycle * interval
     found: list[Frame] = []
     for realm, ids in by_realm(target_ids).items():
-        if realm == LIVE:
-            window = [from_unix(max(0, slot - 60)), from_unix(slot + 3 * interval + 60)]
-            found += _frames(ids, "cycle = %s AND scraped_at >= %s AND scraped_at < %s", [cycle, *window])
-        else:
+        if realm != LIVE:
             found += _frames(ids, "cycle = %s", [cycle])
-    return found
+            continue
+        start, end = max(0, slot - 60), slot + 3 * interval + 60
+        condition = "cycle = %s AND scraped_at >= %s AND scraped_at < %s"
+        frames = _frames(ids, condition, [cycle, from_unix(start), from_unix(end)])
+        missing = sorted(set(ids) - {frame.target_id for frame in frames})
+        found += frames + list(sealed_frames(missing, start, end, lambda scrapes: scrapes.cycle == cycle))
+    return sorted(found, key=_place)
 
 
 def read_frames(target_ids: Sequence[int], start: float, end: float, every: int = 1) -> list[Frame]:
@@ -114,14 +123,18 @@ def read_frames(target_ids: Sequence[int], start: float, end: float, every: int 
         raise ValueError("every must be 1 or more")
     condition, window = "scraped_at >= %s AND scraped_at < %s", [from_unix(start), from_unix(end)]
     if every == 1:
-        return _frames(target_ids, condition, window)
-    return _frames(target_ids, f"{condition} AND cycle %% %s = 0", [*window, every])
+        frames = _frames(target_ids, condition, window)
+    else:
+        frames = _frames(target_ids, f"{condition} AND cycle %% %s = 0", [*window, every])
+    sealed = sealed_frames(_live(target_ids), start, end, None if every == 1 else lambda of: of.cycle % every == 0)
+    return sorted({_place(frame): frame for frame in (*frames, *sealed)}.values(), key=_place)
 
 
 def read_latest(target_ids: Sequence[int], metrics: Collection[str] | None = None) -> list[Latest]:
     """The newest good frame of each target, in order of target; with `metrics` only where the layout has one of them.
 
-    A target that never had a good scrape is left out. Two queries, whatever the number of targets.
+    A target that never had a good scrape is left out. Two queries, whatever the number of targets, and one more when
+    some have been silent for so long that their last scrape is sealed.
     """
     with connection.cursor() as cursor:
         cursor.execute("SELECT target_id, scraped_at FROM store_head WHERE target_id = ANY(%s)", [list(target_ids)])
@@ -134,14 +147,26 @@ def read_latest(target_ids: Sequence[int], metrics: Collection[str] | None = Non
         " (SELECT * FROM unnest(%s::bigint[], %s::timestamptz[])) AND values IS NOT NULL"
     )
     bounds = [min(heads.values()), max(heads.values())]
-    return _latest(_frames(list(heads), condition, [*bounds, list(heads), list(heads.values())]), metrics)
+    frames = _frames(list(heads), condition, [*bounds, list(heads), list(heads.values())])
+    there = {frame.target_id for frame in frames}
+    silent = {target_id: at.timestamp() for target_id, at in heads.items() if target_id not in there}
+    return _latest(sorted([*frames, *_sealed_at(silent)], key=_place), metrics)
 
 
 def read_at(
     target_ids: Sequence[int], at: float, within_seconds: float, metrics: Collection[str] | None = None
 ) -> list[Latest]:
     """The newest good frame of each target in `[at - within_seconds, at]`: the fleet as it was."""
-    return _latest([_frame(row) for row in newest_rows(target_ids, at - within_seconds, at, _FRAME)], metrics)
+    found = {row[0]: frame_of(row) for row in newest_rows(target_ids, at - within_seconds, at, FRAME)}
+    sealed: dict[int, float] = {}
+    for span in read_spans(_live(target_ids), at - within_seconds, at + _MICRO, ()):
+        times = span.good_micros[: np.searchsorted(span.good_micros, round(at * 1e6), side="right")]
+        newest = times[-1] / 1e6 if times.size else -1.0
+        other = found.get(span.target_id)
+        if newest >= at - within_seconds and (other is None or newest >= other.scraped_at):
+            sealed[span.target_id] = newest
+    found |= {frame.target_id: frame for frame in _sealed_at(sealed)}
+    return _latest(sorted(found.values(), key=_place), metrics)
 
 
 def latest_by_gpu(latest: Sequence[Latest], metrics: Collection[str]) -> dict[int, dict[str, tuple[float, float]]]:
@@ -161,10 +186,24 @@ def read_health(target_ids: Sequence[int], start: float, end: float) -> dict[int
     """Scrape health of each target in `[start, end)`; a target without a scrape is left out."""
     columns = f"target_id, {AT}, reason, duration_seconds, bytes, accepted, rejected, missing"
     condition, window = "scraped_at >= %s AND scraped_at < %s", [from_unix(start), from_unix(end)]
-    rows_of: dict[int, list[tuple[Any, ...]]] = {}
-    for row in read(target_ids, columns, condition, window, _ORDER):
-        rows_of.setdefault(row[0], []).append(row[1:])
-    return {target_id: _health(target_id, rows) for target_id, rows in rows_of.items()}
+    rows_of: dict[int, dict[float, tuple[Any, ...]]] = {}
+    for target_id, at, *facts in read(target_ids, columns, condition, window):
+        rows_of.setdefault(target_id, {})[at] = tuple(facts)
+    for ids, low, high in chunk_pieces(_live(target_ids), start, end, 1):
+        for span in read_spans(ids, low, high):
+            of = span.scrapes
+            inside = (of.micros >= round(low * 1e6)) & (of.micros < round(high * 1e6))
+            part = of.taken(inside)
+            numbers = (part.reason, part.duration_seconds, part.bytes, part.accepted, part.rejected, part.missing)
+            if len(part):
+                columns_of = [(part.micros / 1e6).tolist(), *(fact.tolist() for fact in numbers)]
+                rows_of.setdefault(span.target_id, {}).update(
+                    {row[0]: row[1:] for row in zip(*columns_of, strict=True)}
+                )
+    return {
+        target_id: _health(target_id, [(at, *rows[at]) for at in sorted(rows)])
+        for target_id, rows in sorted(rows_of.items())
+    }
 
 
 def _health(target_id: int, rows: Sequence[tuple[Any, ...]]) -> Health:
@@ -175,13 +214,29 @@ def _health(target_id: int, rows: Sequence[tuple[Any, ...]]) -> Health:
 
 
 def _frames(target_ids: Sequence[int], condition: str, parameters: Sequence[Any]) -> list[Frame]:
-    found = [_frame(row) for row in read(target_ids, _FRAME, condition, parameters, _ORDER)]
-    return sorted(found, key=lambda frame: (frame.target_id, frame.scraped_at))
+    found = [frame_of(row) for row in read(target_ids, FRAME, condition, parameters, _ORDER)]
+    return sorted(found, key=_place)
 
 
-def _frame(row: Sequence[Any]) -> Frame:
-    *facts, blob = row
-    return Frame(*(*facts, None if blob is None else decode(blob)))
+def _place(frame: Frame) -> tuple[int, float]:
+    return frame.target_id, frame.scraped_at
+
+
+def _live(target_ids: Sequence[int]) -> list[int]:
+    return by_realm(target_ids).get(LIVE, [])
+
+
+def _sealed_at(times: dict[int, float]) -> list[Frame]:
+    """The good frame of each target at its time (Unix seconds), out of chunks."""
+    found: list[Frame] = []
+    by_span: dict[float, list[int]] = {}
+    for target_id in _live(list(times)):
+        by_span.setdefault(times[target_id] // SPAN_SECONDS, []).append(target_id)
+    for number, ids in by_span.items():
+        for span in read_spans(ids, number * SPAN_SECONDS, (number + 1) * SPAN_SECONDS, None):
+            at = times[span.target_id]
+            found += frames_of(span, at, at + _MICRO, lambda scrapes: scrapes.good)
+    return found
 
 
 def _latest(frames: Sequence[Frame], metrics: Collection[str] | None) -> list[Latest]:

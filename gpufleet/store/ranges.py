@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,9 +11,10 @@ import numpy as np
 
 from gpufleet.store.counters import increase
 from gpufleet.store.frames import FloatArray, IntArray, StoreError
-from gpufleet.store.layouts import Labels, LayoutTable
+from gpufleet.store.layouts import Labels
 from gpufleet.store.models import Series
 from gpufleet.store.sources import Block, blocks
+from gpufleet.store.tiers import newest_of, runs_of
 
 MAX_STEPS = 20_000
 MAX_CELLS = 20_000_000
@@ -71,6 +72,13 @@ class Band:
     present: IntArray
 
 
+class Samples(NamedTuple):
+    """The samples of one series in order of time: `times` (n), Unix seconds; `values` (n). A gap has no entry."""
+
+    times: FloatArray
+    values: FloatArray
+
+
 @dataclass(slots=True)
 class _Line:
     number: int
@@ -87,12 +95,16 @@ class _Lines:
         self.lines: list[_Line] = []
         self.of_series: dict[int, _Line] = {}
         self.node_of_target: dict[int, int] = {}
+        of_target: dict[int, list[int]] = {}
         self.targets_of_gpu: dict[int, set[int]] = {}
         self.unit, self.kind = "", ""
+        self.names: set[str] = set()
         found = Series.objects.filter(metric=metric, **scope).order_by("id")
         seen: dict[Any, _Line] = {}
-        for row in found.values_list("id", "gpu_id", "target_id", "target__node_id", "labels", "unit", "kind"):
-            series_id, gpu_id, target_id, node_id, labels, self.unit, self.kind = row
+        for row in found.values_list("id", "gpu_id", "target_id", "target__node_id", "name", "labels", "unit", "kind"):
+            series_id, gpu_id, target_id, node_id, name, labels, self.unit, self.kind = row
+            self.names.add(name)
+            of_target.setdefault(target_id, []).append(series_id)
             key = (gpu_id, None if gpu_id else node_id, tuple(sorted(labels.items())))
             line = seen.get(key)
             if line is None:
@@ -105,13 +117,13 @@ class _Lines:
         self.lines.sort(key=lambda line: (line.gpu_id or 0, line.node_id, sorted(line.labels.items())))
         for number, line in enumerate(self.lines):
             line.number = number
-        self.series_ids: IntArray = np.array(sorted(self.of_series), dtype=np.int64)
+        self.wanted = {target_id: np.array(ids, dtype=np.int64) for target_id, ids in of_target.items()}
 
-    def places(self, table: LayoutTable) -> IntArray:
-        return np.flatnonzero(np.isin(table.series_ids, self.series_ids))
+    def blocks(self, start: float, end: float) -> Iterator[Block]:
+        return blocks(self.wanted, start, end, self.names)
 
     def of(self, block: Block) -> list[_Line]:
-        return [self.of_series[series_id] for series_id in block.layout.series_ids[block.places].tolist()]
+        return [self.of_series[series_id] for series_id in block.series_ids.tolist()]
 
 
 def read_range(
@@ -134,7 +146,7 @@ def read_range(
     _check_cells(*shape)
     total, count = np.zeros(shape), np.zeros(shape)
     low, high = np.full(shape, np.inf), np.full(shape, -np.inf)
-    for block in blocks(sorted(lines.node_of_target), start, end, lines.places):
+    for block in lines.blocks(start, end):
         columns = lines.of(block)
         _note_node(columns, block, lines.node_of_target[block.layout.target_id])
         _gather(block, start, step, np.array([line.number for line in columns]), (total, count, low, high))
@@ -163,7 +175,7 @@ def read_increase(
     lines = _Lines(metric, _scope(gpu_ids, node_ids))
     _check_cells(len(lines.lines), times.size)
     pieces: list[list[FloatArray]] = [[] for _ in lines.lines]
-    for block in blocks(sorted(lines.node_of_target), max(0.0, start - LEAD_SECONDS), end, lines.places):
+    for block in lines.blocks(max(0.0, start - LEAD_SECONDS), end):
         columns = lines.of(block)
         _note_node(columns, block, lines.node_of_target[block.layout.target_id])
         for column, line in enumerate(columns):
@@ -183,7 +195,7 @@ def read_increase(
 
 
 def read_band(metric: str, cluster_id: int, start: float, end: float, step: float) -> Band:
-    """Percentiles of `metric` over the series of a cluster; one frame per target and step speaks for the step."""
+    """Percentiles of `metric` over the series of a cluster; the newest value in a step speaks for it."""
     return read_bands([metric], cluster_id, start, end, step)[metric]
 
 
@@ -193,31 +205,36 @@ def read_bands(metrics: Sequence[str], cluster_id: int, start: float, end: float
     of_metric = {metric: _Lines(metric, {"target__cluster_id": cluster_id}) for metric in metrics}
     _check_cells(sum(len(lines.lines) for lines in of_metric.values()), times.size)
     grids = {metric: np.full((len(lines.lines), times.size), np.nan) for metric, lines in of_metric.items()}
-    targets = sorted({target for lines in of_metric.values() for target in lines.node_of_target})
-    wanted = np.unique(np.concatenate([lines.series_ids for lines in of_metric.values()]))
+    wanted: dict[int, IntArray] = {}
+    for lines in of_metric.values():
+        for target_id, ids in lines.wanted.items():
+            wanted[target_id] = np.union1d(wanted[target_id], ids) if target_id in wanted else ids
 
-    def places(table: LayoutTable) -> IntArray:
-        return np.flatnonzero(np.isin(table.series_ids, wanted))
-
-    for block in blocks(targets, start, end, places, first_each=step):
+    names = {name for lines in of_metric.values() for name in lines.names}
+    seen = {metric: np.full(grid.shape, -np.inf) for metric, grid in grids.items()}
+    for block in blocks(wanted, start, end, names, newest_each=step):
         bucket = _bucket(block.times, start, step)
-        series = block.layout.series_ids[block.places].tolist()
         for metric, lines in of_metric.items():
-            _spread(grids[metric], lines, series, block, bucket)
+            _spread(grids[metric], seen[metric], lines, block, bucket)
     return {
         metric: Band(times, *_percentiles(grid), np.count_nonzero(~np.isnan(grid), axis=0))
         for metric, grid in grids.items()
     }
 
 
-def _spread(grid: FloatArray, lines: _Lines, series: list[int], block: Block, bucket: IntArray) -> None:
-    """Puts a block's values of one metric into its grid (lines x steps)."""
+def _spread(grid: FloatArray, seen: FloatArray, lines: _Lines, block: Block, bucket: IntArray) -> None:
+    """Puts the newest values of a block's steps into the grid (lines x steps); `seen`: times of what is there."""
+    series = block.series_ids.tolist()
     columns = [place for place, series_id in enumerate(series) if series_id in lines.of_series]
-    if not columns:
-        return
-    cells = np.ix_(np.array([lines.of_series[series[place]].number for place in columns]), bucket)
-    values = block.values[:, columns].T
-    grid[cells] = np.where(np.isnan(values), grid[cells], values)
+    steps, firsts = runs_of(bucket)
+    for column in columns:
+        values = block.values[:, [column]]
+        newest = newest_of(values, firsts)[:, 0]
+        line = lines.of_series[series[column]].number
+        at = block.times[np.maximum(newest, 0)]
+        newer = (newest >= 0) & (at > seen[line, steps])
+        grid[line, steps[newer]] = values[newest[newer], 0]
+        seen[line, steps[newer]] = at[newer]
 
 
 def read_last_before(
@@ -236,11 +253,38 @@ def read_last_before(
             break
         since = max(floor, until - length)
         newer: dict[int, tuple[float, float]] = {}
-        for block in blocks(sorted(targets), since, until, lines.places):
+        for block in blocks({one: lines.wanted[one] for one in targets}, since, until, lines.names):
             _keep_last(block, lines.of(block), newer)
         found = {**newer, **found}
         until, length = since, length * 2
     return found
+
+
+def read_samples(series_ids: Sequence[int], start: float, end: float, *, canonical: bool = True) -> dict[int, Samples]:
+    """Every sample of `[start, end)` by series id, whichever tier holds it; a series without one is left out.
+
+    Values are canonical, or as the exporter sent them. Of targets and times twice the first one counts.
+    """
+    names: set[str] = set()
+    ids: dict[int, list[int]] = {}
+    rows = Series.objects.filter(id__in=list(series_ids)).order_by("id").values_list("id", "name", "target_id")
+    for series_id, name, target_id in rows:
+        names.add(name)
+        ids.setdefault(target_id, []).append(series_id)
+    pieces: dict[int, list[tuple[FloatArray, FloatArray]]] = {}
+    wanted = {target_id: np.array(of_target, dtype=np.int64) for target_id, of_target in ids.items()}
+    for block in blocks(wanted, start, end, names, clean=canonical):
+        for column, series_id in enumerate(block.series_ids.tolist()):
+            there = ~np.isnan(block.values[:, column])
+            if there.any():
+                pieces.setdefault(series_id, []).append((block.times[there], block.values[there, column]))
+    return {series_id: _in_order(parts) for series_id, parts in pieces.items()}
+
+
+def _in_order(parts: Sequence[tuple[FloatArray, FloatArray]]) -> Samples:
+    times = np.concatenate([part[0] for part in parts])
+    order = np.argsort(times, kind="stable")
+    return Samples(times[order], np.concatenate([part[1] for part in parts])[order])
 
 
 def _scope(gpu_ids: Sequence[int] | None, node_ids: Sequence[int] | None) -> dict[str, Any]:
@@ -276,14 +320,14 @@ def _note_node(columns: Sequence[_Line], block: Block, node_id: int) -> None:
 def _gather(block: Block, start: float, step: float, numbers: IntArray, sums: tuple[FloatArray, ...]) -> None:
     """Adds a block to total, count, low and high (lines x steps)."""
     total, count, low, high = sums
-    steps = total.shape[1]
-    cells = numbers[np.newaxis, :] * steps + _bucket(block.times, start, step)[:, np.newaxis]
+    steps, firsts = runs_of(_bucket(block.times, start, step))
     there = ~np.isnan(block.values)
-    where, values = cells[there], block.values[there]
-    total += np.bincount(where, weights=values, minlength=total.size).reshape(total.shape)
-    count += np.bincount(where, minlength=total.size).reshape(total.shape)
-    np.minimum.at(low.reshape(-1), where, values)
-    np.maximum.at(high.reshape(-1), where, values)
+    cells = numbers[np.newaxis, :], steps[:, np.newaxis]
+    # Two series of a block may be of one line, hence `at`.
+    np.add.at(total, cells, np.add.reduceat(np.where(there, block.values, 0.0), firsts, axis=0))
+    np.add.at(count, cells, np.add.reduceat(there, firsts, axis=0, dtype=np.int64))
+    np.fmin.at(low, cells, np.fmin.reduceat(block.values, firsts, axis=0))
+    np.fmax.at(high, cells, np.fmax.reduceat(block.values, firsts, axis=0))
 
 
 def _percentiles(grid: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:

@@ -1,176 +1,202 @@
-"""Where a window comes from. Every read of samples over time goes through `blocks`, and nothing above it knows more.
+"""Where a window of samples comes from. Every read of samples over time goes through `blocks`.
 
-Today a window always lies in frames. Once spans are sealed into chunks and roll-ups, `blocks` decides for each part of
-a window which tier answers; what it yields stays the same.
+A scrape lies in a frame, in a chunk, or for a while in both. Frames are read before chunks and a chunk's scrape goes
+before a frame at the same time: so whatever is sealed or dropped between the two reads, every scrape is seen once.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
 
 import numpy as np
-from django.db import connection
-from django.db.backends.utils import CursorWrapper
-from psycopg import Cursor
-from psycopg.pq import Format
 
 from gpufleet.core.times import from_unix
+from gpufleet.store.chunks import FAILED, SPAN_SECONDS, SealedSpan, read_spans
 from gpufleet.store.codec import decode
+from gpufleet.store.frame_rows import GOOD, newest_in_steps, read
 from gpufleet.store.frames import FloatArray, IntArray
 from gpufleet.store.layouts import LayoutTable, layout_tables
-from gpufleet.store.partitions import LIVE, table_of
+from gpufleet.store.names import name_ids
+from gpufleet.store.partitions import FRAMES, LIVE, present
 from gpufleet.store.realms import by_realm
 
-# `scraped_at` in Unix seconds.
-AT = "extract(epoch FROM scraped_at)::float8"
-GOOD = f"target_id, {AT}, layout_id, values"
-# A query brings at most this many target-seconds (23,000 frames at 15 s, about 40 MB), however long the window is.
+# A query brings at most this many target-seconds of frames (23,000 at 15 s, about 40 MB), however long the window is,
 PIECE_SECONDS = 4 * 86400.0
+# and at most this many chunks (about 50 MB).
+PIECE_CHUNKS = 12_000
+
+
+Wanted = Mapping[int, IntArray]  # sorted ids of series by target
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Frames of one layout in order of time: `times` (n), Unix seconds; `values` (n, k), canonical, at `places` (k)."""
+    """Scrapes of one layout in order of time: `times` (n), Unix seconds; `values` (n, k) of the series at `places`."""
 
     layout: LayoutTable
     places: IntArray
     times: FloatArray
     values: FloatArray
 
+    @property
+    def series_ids(self) -> IntArray:
+        found: IntArray = self.layout.series_ids[self.places]
+        return found
+
 
 def blocks(
-    target_ids: Sequence[int],
+    wanted: Wanted,
     start: float,
     end: float,
-    places: Callable[[LayoutTable], IntArray],
-    first_each: float | None = None,
+    names: Collection[str],
+    *,
+    clean: bool = True,
+    newest_each: float | None = None,
 ) -> Iterator[Block]:
-    """Good samples of `[start, end)` at the places that `places` picks of each layout; layouts without one are skipped.
+    """Good scrapes of `[start, end)` with the values of the wanted series, NaN where there was none.
 
-    With `first_each` only the first good frame of each target and step of so many seconds (counted from `start`).
-    A target's blocks come in order of time.
+    `names`: the exporter's names of these series. Values are canonical, or as sent without `clean`. Blocks come in no
+    order; no scrape is in two of them. With `newest_each` some scrapes may be left out that bring nothing to the newest
+    value of each series and step of so many seconds, counted from `start`.
     """
-    picks: dict[int, IntArray] = {}
-    for rows in _good_rows(target_ids, start, end, first_each):
-        tables = layout_tables([layout_id for _, _, layout_id, _ in rows])
-        for layout_id, times, blobs in _runs(rows):
-            table = tables.get(layout_id)
-            if table is None:
-                continue
-            if layout_id not in picks:
-                picks[layout_id] = places(table)
-            picked = picks[layout_id]
-            if picked.size:
-                raw = np.empty((len(blobs), picked.size))
-                for row, blob in enumerate(blobs):
-                    raw[row] = decode(blob)[picked]
-                yield Block(table, picked, np.array(times), table.clean_at(picked, raw))
+    waiting: dict[int, list[_Run]] = {}
+    live: list[int] = []
+    for realm, ids in by_realm(list(wanted)).items():
+        windows = [(start, end)]
+        if realm == LIVE and (end - start) * len(ids) > PIECE_SECONDS:
+            windows = open_windows(start, end)
+        live += ids if realm == LIVE else []
+        for low, high in windows:
+            for run in _runs(
+                {one: wanted[one] for one in ids}, low, high, None if newest_each is None else (start, newest_each)
+            ):
+                waiting.setdefault(run.table.target_id, []).append(run)
+    known = sorted(name_ids(names).values())  # a name that no chunk has is in no chunk that a frame could repeat
+    for ids, low, high in chunk_pieces(live if known else [], start, end, len(known) + 1):
+        for span in read_spans(ids, low, high, known):
+            block = _sealed_block(span, low, high, wanted[span.target_id], clean)
+            if block is not None:
+                yield block
+            waiting[span.target_id] = [run.without(span.micros) for run in waiting.get(span.target_id, ())]
+    for runs in waiting.values():
+        yield from (run.block(clean) for run in runs if run.micros.size)
 
 
-def read(
-    target_ids: Sequence[int], columns: str, condition: str, parameters: Sequence[Any], order: str = ""
-) -> list[tuple[Any, ...]]:
-    """Rows of the frames of these targets; `columns`, `condition` and `order` are SQL of this room's own."""
-    found: list[tuple[Any, ...]] = []
-    with _binary_cursor() as cursor:
-        for table, ids in _tables(cursor, target_ids):
-            query = f"SELECT {columns} FROM {table} WHERE target_id = ANY(%s::bigint[]) AND {condition} {order}"  # noqa: S608
-            cursor.execute(query, [ids, *parameters])
-            found += cursor.fetchall()
+def open_windows(start: float, end: float) -> list[tuple[float, float]]:
+    """The parts of `[start, end)` that frames may lie in: where a partition of frames is."""
+    found: list[tuple[float, float]] = []
+    for low, high in ((low.timestamp(), high.timestamp()) for low, high in present(FRAMES).values()):
+        if low < end and high > start:
+            joins = found and found[-1][1] == low
+            found[-1 if joins else len(found) :] = [(found[-1][0] if joins else max(low, start), min(high, end))]
     return found
 
 
-def newest_rows(target_ids: Sequence[int], since: float, until: float, columns: str) -> list[tuple[Any, ...]]:
-    """`columns` of the newest good frame of each target in `[since, until]`, in order of target."""
-    window = [from_unix(since), from_unix(until)]
-    found: list[tuple[Any, ...]] = []
-    with _binary_cursor() as cursor:
-        for table, ids in _tables(cursor, target_ids):
-            query = (
-                "SELECT frame.* FROM unnest(%s::bigint[]) AS target (id)"  # noqa: S608
-                f" CROSS JOIN LATERAL (SELECT {columns} FROM {table} WHERE target_id = target.id"
-                " AND values IS NOT NULL AND scraped_at >= %s AND scraped_at <= %s"
-                " ORDER BY scraped_at DESC LIMIT 1) AS frame ORDER BY target.id"
-            )
-            cursor.execute(query, [ids, *window])
-            found += cursor.fetchall()
-    return found
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Neighbouring frames of one layout."""
+
+    table: LayoutTable
+    places: IntArray
+    micros: IntArray
+    raw: FloatArray
+
+    def without(self, micros: IntArray) -> _Run:
+        left = ~np.isin(self.micros, micros)
+        return self if left.all() else _Run(self.table, self.places, self.micros[left], self.raw[left])
+
+    def block(self, clean: bool) -> Block:
+        return _block(self.table, self.places, self.micros, self.raw, clean)
 
 
-def _first_rows(target_ids: Sequence[int], start: float, end: float, step: float) -> list[tuple[Any, ...]]:
-    """The first good frame of each target and step: one probe of the index each, instead of sorting all frames."""
-    lows = [start + step * number for number in range(math.ceil((end - start) / step))]
-    highs = [min(low + step, end) for low in lows]
-    instants = [[from_unix(at) for at in edge] for edge in (lows, highs)]
-    found: list[tuple[Any, ...]] = []
-    with _binary_cursor() as cursor:
-        for table, ids in _tables(cursor, target_ids):
-            # The bounds that are plain numbers let the planner leave out partitions.
-            query = (
-                "SELECT frame.* FROM unnest(%s::bigint[]) AS target (id)"  # noqa: S608
-                " CROSS JOIN unnest(%s::timestamptz[], %s::timestamptz[]) AS step (low, high)"
-                f" CROSS JOIN LATERAL (SELECT {GOOD} FROM {table} WHERE target_id = target.id AND values IS NOT NULL"
-                " AND scraped_at >= step.low AND scraped_at < step.high AND scraped_at >= %s AND scraped_at < %s"
-                " ORDER BY scraped_at LIMIT 1) AS frame ORDER BY target.id, step.low"
-            )
-            cursor.execute(query, [ids, *instants, instants[0][0], instants[1][-1]])
-            found += cursor.fetchall()
-    return found
+def _block(table: LayoutTable, places: IntArray, micros: IntArray, raw: FloatArray, clean: bool) -> Block:
+    return Block(table, places, micros / 1e6, table.clean_at(places, raw) if clean else raw)
 
 
-def _tables(cursor: CursorWrapper, target_ids: Sequence[int]) -> Iterator[tuple[str, list[int]]]:
-    """Tables that hold frames of these targets; a replay has none before its first frame."""
-    for realm, ids in by_realm(target_ids).items():
-        if realm != LIVE:
-            cursor.execute("SELECT to_regclass(%s) IS NULL", [table_of(realm)])
-            if cursor.fetchone()[0]:
-                continue
-        yield table_of(realm), ids
+def _runs(wanted: Wanted, start: float, end: float, steps: tuple[float, float] | None) -> Iterator[_Run]:
+    """Frames of the window; with `steps` (origin, seconds) the newest good one of each step, or all where it lacks one
+    of the values."""
+    if steps is None:
+        for ids, low, high in _frame_pieces(list(wanted), start, end):
+            window = [from_unix(low), from_unix(high)]
+            condition = "scraped_at >= %s AND scraped_at < %s AND values IS NOT NULL"
+            yield from _run(read(ids, GOOD, condition, window, "ORDER BY target_id, scraped_at"), wanted)
+        return
+    rows = newest_in_steps(list(wanted), start, end, *steps)
+    whole = Counter[int]()
+    for run in _run(rows, wanted):
+        target_id = run.table.target_id
+        if run.places.size == wanted[target_id].size and not np.isnan(run.block(clean=True).values).any():
+            whole[target_id] += run.micros.size
+        yield run
+    lacking = [target_id for target_id, many in Counter(row[0] for row in rows).items() if many > whole[target_id]]
+    if lacking:
+        yield from _runs({target_id: wanted[target_id] for target_id in lacking}, start, end, None)
 
 
-def _binary_cursor() -> CursorWrapper:
-    """A cursor whose rows come as binary: as text, the values would be twice as long and slow to read.
+def _run(rows: Sequence[tuple[int, float, int, bytes]], wanted: Wanted) -> Iterator[_Run]:
+    tables = layout_tables([layout_id for _, _, layout_id, _ in rows])
+    picks = {
+        layout_id: np.flatnonzero(np.isin(table.series_ids, wanted[table.target_id]))
+        for layout_id, table in tables.items()
+    }
+    for (_, layout_id), members in groupby(rows, key=lambda row: (row[0], row[2])):
+        if layout_id not in tables or not picks[layout_id].size:
+            continue
+        run = list(members)
+        raw = np.empty((len(run), picks[layout_id].size))
+        for number, row in enumerate(run):
+            raw[number] = decode(row[3])[picks[layout_id]]
+        micros = np.rint(np.array([row[1] for row in run]) * 1e6).astype(np.int64)
+        yield _Run(tables[layout_id], picks[layout_id], micros, raw)
 
-    Django's own cursor puts the parameters into the statement and can bring text only.
-    """
-    connection.ensure_connection()
-    cursor = Cursor(connection.connection)
-    cursor.format = Format.BINARY
-    wrap = connection.make_debug_cursor if connection.queries_logged else connection.make_cursor
-    return wrap(cursor)  # type: ignore[arg-type]  # the stubs mean the wrapper
+
+def _sealed_block(span: SealedSpan, start: float, end: float, series: IntArray, clean: bool) -> Block | None:
+    if span.layout_id == FAILED or not span.blobs:
+        return None
+    table = layout_tables([span.layout_id]).get(span.layout_id)
+    if table is None:
+        return None
+    picked = np.flatnonzero(np.isin(table.series_ids, series))
+    micros = span.good_micros
+    first, after = np.searchsorted(micros, [round(start * 1e6), round(end * 1e6)])
+    if not picked.size or first == after:
+        return None
+    raw = np.full((after - first, picked.size), np.nan)
+    ids = name_ids({table.names[place] for place in picked.tolist()})
+    for name, name_id in ids.items():
+        if name_id not in span.blobs:
+            continue
+        of_name = table.by_name[name]
+        columns = np.flatnonzero(np.isin(picked, of_name))
+        rows = np.searchsorted(of_name, picked[columns])
+        raw[:, columns] = span.matrix(name_id)[rows, first:after].T
+    return _block(table, picked, micros[first:after], raw, clean)
 
 
-def _pieces(
-    target_ids: Sequence[int], start: float, end: float, step: float | None
-) -> Iterator[tuple[list[int], float, float]]:
-    """The window cut so that no query brings too much; cuts in time lie on whole steps."""
-    length = PIECE_SECONDS if step is None else max(step, PIECE_SECONDS // step * step)
-    for number in range(math.ceil((end - start) / length)):
-        low = start + number * length
-        high = min(end, low + length)
+def _frame_pieces(target_ids: Sequence[int], start: float, end: float) -> Iterator[tuple[list[int], float, float]]:
+    """The window cut so that no query brings too much."""
+    for number in range(math.ceil((end - start) / PIECE_SECONDS)):
+        low = start + number * PIECE_SECONDS
+        high = min(end, low + PIECE_SECONDS)
         many = max(1, int(PIECE_SECONDS / (high - low)))
         for first in range(0, len(target_ids), many):
             yield list(target_ids[first : first + many]), low, high
 
 
-def _good_rows(
-    target_ids: Sequence[int], start: float, end: float, step: float | None
-) -> Iterator[list[tuple[int, float, int, bytes]]]:
-    condition = "scraped_at >= %s AND scraped_at < %s AND values IS NOT NULL"
-    for ids, low, high in _pieces(target_ids, start, end, step):
-        if step is None:
-            window = [from_unix(low), from_unix(high)]
-            yield read(ids, GOOD, condition, window, "ORDER BY target_id, scraped_at")
-        else:
-            yield _first_rows(ids, low, high, step)
-
-
-def _runs(rows: Sequence[tuple[int, float, int, bytes]]) -> Iterator[tuple[int, list[float], list[bytes]]]:
-    """Neighbours of one target and layout, together."""
-    for (_, layout_id), run in groupby(rows, key=lambda row: (row[0], row[2])):
-        members = list(run)
-        yield layout_id, [row[1] for row in members], [row[3] for row in members]
+def chunk_pieces(
+    target_ids: Sequence[int], start: float, end: float, names: int
+) -> Iterator[tuple[list[int], float, float]]:
+    """As many targets and as long a window at once as PIECE_CHUNKS allows; cuts in time lie on whole spans."""
+    spans = max(1, PIECE_CHUNKS // names)
+    low = start
+    while low < end and target_ids:
+        high = min(end, (low // SPAN_SECONDS + spans) * SPAN_SECONDS)
+        many = max(1, int(spans / math.ceil((high - low) / SPAN_SECONDS + 1)))
+        for first in range(0, len(target_ids), many):
+            yield list(target_ids[first : first + many]), low, high
+        low = high

@@ -16,12 +16,12 @@ from gpufleet.store.layouts import forget_layouts
 
 PINNED = {
     "fleet": 11,
-    "fleet?at={past}": 10,
+    "fleet?at={past}": 11,
     "targets": 3,
     "incidents": 3,
     "incidents/{incident}": 3,
     "incidents/{incident}/events": 4,
-    "series?metric=gpu_power_watts": 9,
+    "series?metric=gpu_power_watts": 10,
     "silences": 3,
     "maintenance": 3,
     "availability?scope=gpu": 9,

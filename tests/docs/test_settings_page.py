@@ -8,7 +8,7 @@ from pathlib import Path
 from gpufleet.environment import SETTINGS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "settings.md"
-ROW = re.compile(r"^\| `(?P<name>[A-Z_]+)` \| (?P<default>.*?) \| (?P<doc>.*) \|$", re.MULTILINE)
+ROW = re.compile(r"^\| `(?P<name>[A-Z0-9_]+)` \| (?P<default>.*?) \| (?P<doc>.*) \|$", re.MULTILINE)
 
 
 def test_every_setting_is_documented_as_the_code_has_it() -> None:

@@ -250,6 +250,7 @@ def test_a_steady_cycle_has_a_fixed_number_of_queries(fleet: Fleet) -> None:
         "BEGIN",
         "UPDATE scrape_cycle",
         "SAVEPOINT",
+        "SELECT unnest",
         "SAVEPOINT",
         "COPY store_frame",
         "RELEASE",

@@ -124,11 +124,11 @@ def test_what_cannot_be_kept_is_refused_whole(fleet: Fleet, wrong: dict[str, obj
     assert not Head.objects.exists()
 
 
-def test_a_shard_costs_four_statements(fleet: Fleet, django_assert_num_queries: DjangoAssertNumQueries) -> None:
-    """The savepoint, the COPY, its release and the heads; the outer transaction is the test's own, hence two more."""
+def test_a_shard_costs_five_statements(fleet: Fleet, django_assert_num_queries: DjangoAssertNumQueries) -> None:
+    """The locks of the spans, a savepoint, the COPY, its release, the heads; around them the test's own transaction."""
     layouts = [fleet.layout(n, [spec("a")]) for n in range(2)]
     append_frames([fleet.frame(n, 0, layouts[n], 1.0) for n in range(2)], NOW)
-    with django_assert_num_queries(6):
+    with django_assert_num_queries(7):
         append_frames([fleet.frame(n, 15, layouts[n], 1.0) for n in range(2)], NOW)
 
 

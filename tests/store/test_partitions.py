@@ -11,16 +11,32 @@ from django.db import connection
 from store.small_fleet import NOW, T0, Fleet, make_fleet, spec
 
 from gpufleet.store.append import append_frames
-from gpufleet.store.partitions import AHEAD, LIVE, SPAN, drop_replay, keep_partitions, make_room, span_of, span_start
+from gpufleet.store.partitions import (
+    CHUNKS,
+    FIVE_MINUTES,
+    FRAMES,
+    HOURS,
+    LADDERS,
+    LIVE,
+    SPAN,
+    Ladder,
+    drop_replay,
+    keep_partitions,
+    make_partitions,
+    make_room,
+    present,
+    span_start,
+)
 from gpufleet.store.queries import read_frames
 
 MICRO = timedelta(microseconds=1)
 
 
+AHEAD = FRAMES.ahead
+
+
 def partitions() -> list[str]:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'store_frame'::regclass")
-        return sorted(name for (name,) in cursor.fetchall())
+    return sorted(present(FRAMES))
 
 
 @pytest.mark.parametrize(
@@ -29,7 +45,7 @@ def partitions() -> list[str]:
         (NOW, NOW),
         (NOW - MICRO, NOW - SPAN),
         (NOW + SPAN - MICRO, NOW),
-        (datetime(1969, 12, 31, 23, tzinfo=UTC), datetime(1969, 12, 31, 18, tzinfo=UTC)),
+        (datetime(1969, 12, 31, 23, tzinfo=UTC), datetime(1969, 12, 31, 22, tzinfo=UTC)),
     ],
 )
 def test_spans_are_half_open(instant: datetime, start: datetime) -> None:
@@ -42,33 +58,53 @@ def test_an_instant_in_another_zone_has_the_same_span() -> None:
 
 @pytest.mark.django_db
 def test_partitions_are_made_ahead_once() -> None:
-    assert keep_partitions(NOW) == (AHEAD + 1, 0)
+    assert keep_partitions(NOW) == (sum(ladder.ahead + 1 for ladder in LADDERS), 0)
     assert keep_partitions(NOW) == (0, 0)
     names = partitions()
     assert names[0] == "store_frame_20261201_12"
-    assert [span_of(name)[0] for name in names] == [NOW + SPAN * n for n in range(AHEAD + 1)]
+    assert [start for start, _ in present(FRAMES).values()] == [NOW + SPAN * n for n in range(AHEAD + 1)]
 
 
-def test_past_the_retention_whole_partitions_go_and_nothing_else(fleet: Fleet) -> None:
-    """A span of which a part is younger than the retention is kept whole."""
-    layout = fleet.layout(0, [spec("a")])
-    kept, inside = 90 * 86400.0, NOW + timedelta(hours=3)
-    ages = [kept + 2 * 21600, kept + 21600 + 1, kept + 1, kept, kept - 1, 0]
-    append_frames([fleet.frame(0, -age, layout, age) for age in ages], NOW)
-    assert keep_partitions(inside)[1] == 2
-    left = read_frames([fleet.targets[0].id], T0 - 2 * kept, T0 + 1)
-    assert [T0 - frame.scraped_at for frame in left] == [kept, kept - 1, 0]
-    assert keep_partitions(inside) == (0, 0)
-    assert keep_partitions(NOW + SPAN - MICRO)[1] == 0
-    assert keep_partitions(NOW + SPAN)[1] == 1
+@pytest.mark.django_db
+def test_a_partition_of_an_older_release_keeps_its_bounds() -> None:
+    """Frames were cut by six hours once: no partition is made inside one that is there."""
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE store_frame_20261201_12 (LIKE store_frame INCLUDING ALL)")
+        cursor.execute(
+            "ALTER TABLE store_frame ATTACH PARTITION store_frame_20261201_12 FOR VALUES FROM (%s) TO (%s)",
+            [NOW, NOW + timedelta(hours=6)],
+        )
+    assert make_partitions(FRAMES, [NOW - SPAN, NOW, NOW + SPAN, NOW + 2 * SPAN, NOW + 3 * SPAN]) == 2
+    assert list(present(FRAMES).values()) == [
+        (NOW - SPAN, NOW),
+        (NOW, NOW + timedelta(hours=6)),
+        (NOW + 3 * SPAN, NOW + 4 * SPAN),
+    ]
 
 
-def test_what_was_dropped_can_be_filled_again(fleet: Fleet) -> None:
-    layout = fleet.layout(0, [spec("a")])
-    old = fleet.frame(0, -200 * 86400.0, layout, 1.0)
-    assert append_frames([old], NOW) == 1
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("ladder", "days"), [(CHUNKS, 90), (FIVE_MINUTES, 396), (HOURS, 1827)], ids=lambda value: str(value)
+)
+def test_past_the_retention_whole_partitions_go_and_nothing_else(ladder: Ladder, days: int) -> None:
+    """A partition of which a part is younger than the retention is kept whole."""
+    oldest = NOW - timedelta(days=days)
+    kept = ladder.start_of(oldest - MICRO)
+    make_partitions(ladder, [kept - 2 * ladder.span, kept - ladder.span, kept])
+    assert keep_partitions(NOW)[1] == 2
+    assert keep_partitions(NOW) == (0, 0)
+    gone_at = kept + ladder.span + timedelta(days=days)
+    keep_partitions(gone_at - MICRO)
+    assert min(start for start, _ in present(ladder).values()) == kept
+    keep_partitions(gone_at)
+    assert min(start for start, _ in present(ladder).values()) > kept
+
+
+@pytest.mark.django_db
+def test_frames_that_are_not_sealed_are_never_dropped(fleet: Fleet) -> None:
+    append_frames([fleet.frame(0, -4000 * 86400.0, fleet.layout(0, [spec("a")]), 1.0)], NOW)
     keep_partitions(NOW)
-    assert append_frames([old], NOW) == 1
+    assert len(read_frames([fleet.targets[0].id], T0 - 4001 * 86400.0, T0)) == 1
 
 
 def test_a_replay_is_dropped_without_touching_anything_else(fleet: Fleet) -> None:
@@ -87,8 +123,9 @@ def test_a_replay_is_dropped_without_touching_anything_else(fleet: Fleet) -> Non
 def clean_partitions() -> Iterator[None]:
     yield
     with connection.cursor() as cursor:
-        for name in partitions():
-            cursor.execute(f"DROP TABLE {name}")  # noqa: S608
+        for ladder in LADDERS:
+            for name in present(ladder):
+                cursor.execute(f"DROP TABLE {name}")
 
 
 @pytest.mark.django_db(transaction=True)
@@ -119,15 +156,14 @@ def test_two_processes_make_the_same_partitions() -> None:
 @pytest.mark.usefixtures("clean_partitions")
 def test_dropping_gives_way_to_a_reader() -> None:
     keep_partitions(NOW)  # what other tests left behind
-    fleet = make_fleet()
-    layout = fleet.layout(0, [spec("a")])
-    append_frames([fleet.frame(0, -200 * 86400.0, layout, 1.0)], NOW)
+    old = NOW - timedelta(days=200)
+    make_partitions(CHUNKS, [old])
     reading, done = Barrier(2), Barrier(2)
 
     def read_slowly() -> None:
         with connection.cursor() as cursor:
             cursor.execute("BEGIN")
-            cursor.execute("SELECT count(*) FROM store_frame")
+            cursor.execute("SELECT count(*) FROM store_chunk")
             reading.wait(timeout=30)
             done.wait(timeout=30)
             cursor.execute("ROLLBACK")
