@@ -88,17 +88,28 @@ def prometheus_config(folder: Path, targets: Path, interval: int) -> Path:
 
 
 class Ours:
-    """Our process group."""
+    """Our process group: the worker, beat, and PostgreSQL with each of its processes."""
 
     name = "gpufleet"
 
     def __init__(self, worker: int, beat: int, database: psycopg.Connection[tuple[object, ...]]) -> None:
         self.database = database
-        backend = database.info.backend_pid
-        self.pids = [worker, beat, int(stat(backend)[1])]
+        self.pids = {"worker": worker, "beat": beat}
+        self.postmaster = int(stat(database.info.backend_pid)[1])
 
-    def seconds(self) -> float:
-        return sum(map(tree, self.pids))
+    def seconds(self) -> dict[str, float]:
+        spent = {part: tree(pid) for part, pid in self.pids.items()}
+        return spent | {f"postgres {name}": seconds for name, seconds in self._servers().items()}
+
+    def _servers(self) -> dict[str, float]:
+        """CPU seconds by kind of server process; the postmaster's own include those of backends that ended."""
+        spent = {"postmaster": cpu(self.postmaster)}
+        children = Path(f"/proc/{self.postmaster}/task/{self.postmaster}/children").read_text().split()
+        for child in children:
+            title = Path(f"/proc/{child}/cmdline").read_text().split("\0")[0].split()
+            name = " ".join(title[1:3]).removesuffix(" postgres") if title[1:2] != ["postgres"] else "backends"
+            spent[name] = spent.get(name, 0.0) + cpu(int(child))
+        return spent
 
     def samples(self) -> int:
         row = self.database.execute("SELECT coalesce(sum(accepted), 0) FROM store_frame").fetchone()
@@ -113,8 +124,8 @@ class Prometheus:
     def __init__(self, pid: int, port: int) -> None:
         self.pid, self.port = pid, port
 
-    def seconds(self) -> float:
-        return tree(self.pid)
+    def seconds(self) -> dict[str, float]:
+        return {"all": tree(self.pid)}
 
     def samples(self) -> int:
         text = wait_for(f"http://127.0.0.1:{self.port}/metrics").decode()
@@ -129,9 +140,13 @@ def measure(parts: list[Ours | Prometheus], minutes: float) -> None:
     print(f"{'':12} {'samples':>12} {'CPU s':>8} {'CPU s per million':>18}")
     rates = []
     for part, (seconds, samples) in zip(parts, before, strict=True):
-        spent, got = part.seconds() - seconds, part.samples() - samples
+        by_part = {name: spent - seconds.get(name, 0.0) for name, spent in part.seconds().items()}
+        spent, got = sum(by_part.values()), part.samples() - samples
         rates.append(spent / got * 1e6)
         print(f"{part.name:12} {got:12,} {spent:8.2f} {rates[-1]:18.3f}")
+        if len(by_part) > 1:
+            for name, seconds in sorted(by_part.items(), key=lambda pair: -pair[1]):
+                print(f"  {name:24} {seconds:8.2f} {seconds / got * 1e6:18.3f}")
     print(f"ours / theirs: {rates[0] / rates[1]:.2f}")
 
 

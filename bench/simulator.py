@@ -7,18 +7,18 @@ The start of the serving process is taken off by a first run that serves nothing
 from __future__ import annotations
 
 import argparse
-import asyncio
 import resource
 import statistics
 import subprocess
 import sys
 import time
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
-
-import aiohttp
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from gpufleet.scrape.fetch import Fetcher
 from gpufleet.simulator.world import EXPORTERS, World
 
 START = 1_770_000_000.0
@@ -35,20 +35,27 @@ def render(world: World, cycle: int) -> tuple[float, float]:
     return bodies / (time.process_time() - cpu), bodies / (time.perf_counter() - wall)
 
 
-async def fetch(url: str, names: list[str], rounds: int) -> list[float]:
-    """Bodies per second of each cycle, read by a client of 32 kept connections."""
+@dataclass(frozen=True)
+class Page:
+    """One body to ask for."""
+
+    id: int
+    url: str
+    trusted: bool = True
+
+
+def fetch(url: str, names: list[str], rounds: int) -> list[float]:
+    """Bodies per second of each cycle, all asked for together by the product's own client."""
+    pages = [f"{url}/nodes/{name}/{exporter}/metrics" for name in names for exporter in EXPORTERS]
     rates = []
-    paths = [f"{url}/nodes/{name}/{exporter}/metrics" for name in names for exporter in EXPORTERS]
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=32)) as session:
-
-        async def one(path: str) -> None:
-            async with session.get(path) as answer:
-                await answer.read()
-
+    with closing(Fetcher(max_bytes=1 << 22, inside=[])) as fetcher:
         for cycle in range(rounds):
             begun = time.perf_counter()
-            await asyncio.gather(*(one(f"{path}?t={START + cycle * STEP}") for path in paths))
-            rates.append(len(paths) / (time.perf_counter() - begun))
+            query = f"t={START + cycle * STEP}"
+            assert all(
+                answer.body for answer in fetcher.fetch([Page(n, page) for n, page in enumerate(pages)], 30.0, query)
+            )
+            rates.append(len(pages) / (time.perf_counter() - begun))
     return rates
 
 
@@ -59,7 +66,7 @@ def serve(names: list[str], rounds: int) -> tuple[float, list[float]]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         url = process.stdout.readline().strip().removeprefix("simulator: ")
-        rates = asyncio.run(fetch(url, names, rounds))
+        rates = fetch(url, names, rounds)
         process.terminate()
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, rates

@@ -51,6 +51,9 @@ app.conf.update(
         "retry_on_timeout": True,
     },
     beat_schedule=beat_schedule(settings.ENV["GPUFLEET_INTERVAL_SECONDS"]),
+    # A connection lives for many tasks (a new one costs PostgreSQL as much as a cycle's writes); each task first looks
+    # whether it still lives, see pipeline.tasks.
+    CELERY_DB_REUSE_MAX=2**31,
     beat_max_loop_interval=1,
     beat_sync_every=1,  # the schedule file is written with each task: its age tells whether beat is alive
 )

@@ -12,7 +12,7 @@ from typing import ParamSpec
 import structlog
 from celery import shared_task
 from django.db import Error as DatabaseError
-from django.db import connections
+from django.db import close_old_connections, connections
 from kombu.exceptions import OperationalError as BrokerError
 
 from gpufleet.core.bus import BROKER_ERRORS
@@ -35,6 +35,7 @@ def one_line(task: Callable[P, None]) -> Callable[P, None]:
     @wraps(task)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
+            close_old_connections()
             task(*args, **kwargs)
         except DatabaseError as error:
             connections.close_all()

@@ -1,16 +1,13 @@
 """Which addresses may be scraped for a target that a person added through page or API.
 
-A name is resolved once, by `GuardedResolver`, and the address that was checked is the one that is connected to. Files
-named on the command line are trusted and do not pass here.
+`fetch` asks for each address as it is about to be connected to. Files named on the command line are trusted and do not
+pass here.
 """
 
 from __future__ import annotations
 
 import ipaddress
-import socket
 from collections.abc import Sequence
-
-from aiohttp.abc import AbstractResolver, ResolveResult
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -20,10 +17,6 @@ _METADATA = frozenset(map(ipaddress.ip_address, ("100.100.100.200", "192.0.0.192
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 _THIS_HOST = ipaddress.ip_network("0.0.0.0/8")
 _6TO4 = ipaddress.ip_network("2002::/16")
-
-
-class ForbiddenAddress(OSError):
-    """An address outside the networks that may be scraped, or one that never may be."""
 
 
 def networks(texts: Sequence[str]) -> list[Network]:
@@ -60,23 +53,3 @@ def _may(address: Address, inside: Sequence[Network]) -> bool:
     if address in _METADATA or address in _THIS_HOST:
         return False
     return any(address.version == network.version and address in network for network in inside)
-
-
-class GuardedResolver(AbstractResolver):
-    """Resolves names and hands on only the addresses that may be scraped. Raises ForbiddenAddress when none may."""
-
-    def __init__(self, resolver: AbstractResolver, inside: Sequence[Network]) -> None:
-        self._resolver = resolver
-        self._inside = inside
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
-    ) -> list[ResolveResult]:
-        found = await self._resolver.resolve(host, port, family)
-        usable = [result for result in found if allowed(result["host"], self._inside)]
-        if not usable:
-            raise ForbiddenAddress(f"{host} is at {', '.join(result['host'] for result in found)}")
-        return usable
-
-    async def close(self) -> None:
-        await self._resolver.close()

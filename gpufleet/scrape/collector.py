@@ -1,8 +1,7 @@
-"""The part of a process that scrapes: one event loop, one client and one memory for as long as it lives."""
+"""The part of a process that scrapes: one client and one memory for as long as it lives."""
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 from collections.abc import Sequence
 from dataclasses import replace
@@ -36,7 +35,6 @@ class Collector:
         self._max_bytes = max_bytes
         self._inside = networks(scrape_allow)
         self._max_samples = max_samples
-        self._loop = asyncio.new_event_loop()
         self._fetcher: Fetcher | None = None
         self._readers: dict[int, Reader] = {}
         self._lock = Lock()
@@ -72,9 +70,8 @@ class Collector:
     def close(self) -> None:
         with self._lock:
             if self._fetcher is not None:
-                self._loop.run_until_complete(self._fetcher.close())
+                self._fetcher.close()
                 self._fetcher = None
-            self._loop.close()
 
     def _take(
         self, cluster: Cluster, targets: Sequence[ActiveTarget], fetched: Sequence[Fetched], cycle: int, now: datetime
@@ -91,18 +88,15 @@ class Collector:
             raise
 
     def _fetch(self, targets: Sequence[ActiveTarget], query: str = "") -> list[Fetched]:
-        return self._loop.run_until_complete(self._fetch_all(targets, query))
-
-    async def _fetch_all(self, targets: Sequence[ActiveTarget], query: str) -> list[Fetched]:
         if self._fetcher is None:
             self._fetcher = Fetcher(max_bytes=self._max_bytes, inside=self._inside)
-        return await self._fetcher.fetch(targets, timeout_of(self._interval), query)
+        return self._fetcher.fetch(targets, timeout_of(self._interval), query)
 
 
 def _virtual(fetched: Fetched, at: float, timeout: float) -> Fetched:
     """The answer as of `at`. `X-Virtual-Delay` is how long it took; from the deadline on it is a time-out."""
     try:
-        delay = float(fetched.headers.get("X-Virtual-Delay", "0"))
+        delay = float(fetched.headers.get("x-virtual-delay", "0"))
     except ValueError:
         delay = 0.0
     delay = delay if 0 <= delay < 86_400 else 0.0
@@ -131,6 +125,6 @@ def process_collector(interval_seconds: int) -> Collector:
 
 
 def close_collectors() -> None:
-    """Closes connections and loops of this process."""
+    """Closes the connections of this process."""
     while _collectors:
         _collectors.popitem()[1].close()

@@ -1,31 +1,50 @@
-"""Fetches the bodies of many targets at once. Nothing that a target does can hold up or harm another one."""
+"""Fetches the bodies of many targets at once. Nothing that a target does can hold up or harm another one.
+
+libcurl speaks HTTP and TLS. An address is looked at when its socket is opened, so what was checked is what is connected
+to, and once more before a request goes out on a connection that was open already.
+"""
 
 from __future__ import annotations
 
-import asyncio
+import errno
+import os
+import resource
+import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
-from urllib.parse import urlsplit
+from typing import Any, Protocol
 
-import aiohttp
-from aiohttp.resolver import DefaultResolver
+import pycurl
 
 from gpufleet import __version__
 from gpufleet.scrape import failures
-from gpufleet.scrape.addresses import ForbiddenAddress, GuardedResolver, Network, allowed
+from gpufleet.scrape.addresses import Network, allowed
 from gpufleet.scrape.failures import ScrapeFailed
-from gpufleet.scrape.unpacking import unpacker
+from gpufleet.scrape.transfers import OK, Transfers
+from gpufleet.scrape.unpacking import Plain, unpacker
 
-CONNECTIONS = 1_024
-CONNECTIONS_A_HOST = 256
+CONNECTIONS = 32_768  # kept open at most, where the system lets a process have so many
+OTHER_FILES = 256  # that a process needs besides
 DNS_SECONDS = 60
-KEEP_ALIVE_SECONDS = 330.0  # longer than the longest interval
-HEADERS = {
-    "User-Agent": f"gpufleet/{__version__}",
-    "Accept": "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.9,*/*;q=0.1",
-    "Accept-Encoding": "gzip",
+KEEP_ALIVE_SECONDS = 330  # longer than the longest interval
+READ_BYTES = 512 * 1024
+ACCEPT = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.9,*/*;q=0.1"
+HEADERS = (f"User-Agent: gpufleet/{__version__}", f"Accept: {ACCEPT}", "Accept-Encoding: gzip")
+
+_REASONS = {
+    pycurl.E_OPERATION_TIMEDOUT: failures.TIMEOUT,
+    pycurl.E_COULDNT_RESOLVE_HOST: failures.DNS,
+    pycurl.E_COULDNT_CONNECT: failures.UNREACHABLE,
+    pycurl.E_URL_MALFORMAT: failures.UNREACHABLE,
+    pycurl.E_UNSUPPORTED_PROTOCOL: failures.NOT_AN_EXPOSITION,
+    pycurl.E_FTP_WEIRD_SERVER_REPLY: failures.NOT_AN_EXPOSITION,
+    pycurl.E_SSL_CONNECT_ERROR: failures.TLS,
+    pycurl.E_SSL_CERTPROBLEM: failures.TLS,
+    pycurl.E_SSL_CIPHER: failures.TLS,
+    pycurl.E_PEER_FAILED_VERIFICATION: failures.TLS,
+    pycurl.E_SSL_CACERT_BADFILE: failures.TLS,
+    pycurl.E_SSL_ISSUER_ERROR: failures.TLS,
 }
 
 
@@ -45,6 +64,7 @@ class Fetched:
     """One answer or its failure. `started_at`: Unix seconds by the wall clock; the duration is monotonic.
 
     `size` and `body` are unpacked; the body is None when the scrape failed; then `reason` is one of failures.REASONS.
+    `headers`: names in lower case.
     """
 
     target_id: int
@@ -59,7 +79,7 @@ class Fetched:
 
 
 class Fetcher:
-    """One client for the life of a process; connections stay open between scrapes. Use within one event loop.
+    """One client for the life of a process; connections stay open between scrapes. Not for several threads at once.
 
     `inside`: networks in which a target that is not trusted may be. `max_bytes` counts after unpacking.
     """
@@ -68,116 +88,202 @@ class Fetcher:
         self._max_bytes = max_bytes
         self._inside = inside
         self._clock = clock
-        self._open: set[int] = set()
-        self._trusted = _session(DefaultResolver())
-        self._guarded = _session(GuardedResolver(DefaultResolver(), inside))
+        self._transfers = Transfers(_connections())
+        self._idle: list[_Transfer] = []
 
-    async def close(self) -> None:
-        await self._trusted.close()
-        await self._guarded.close()
+    def close(self) -> None:
+        self._transfers.close()
+        for transfer in self._idle:
+            transfer.curl.close()
+        self._idle.clear()
 
-    async def fetch(self, targets: Sequence[Fetchable], timeout: float, query: str = "") -> list[Fetched]:
+    def fetch(self, targets: Sequence[Fetchable], timeout: float, query: str = "") -> list[Fetched]:
         """All targets together, each within `timeout` seconds for everything; in the order of `targets`.
 
-        `query` is added to each address. A target that is still being fetched is not asked twice.
+        `query` is added to each address. A target is not asked twice at the same time.
         """
-        return list(await asyncio.gather(*(self._fetch_one(target, timeout, query) for target in targets)))
-
-    async def _fetch_one(self, target: Fetchable, timeout: float, query: str) -> Fetched:
+        found: dict[int, Fetched] = {}
+        begun: dict[int, tuple[int, _Transfer]] = {}
+        asked: set[int] = set()
         started_at, began = self._clock(), time.monotonic()
-        size = [0]
-        try:
-            if target.id in self._open:
-                raise ScrapeFailed(failures.COLLECTOR, "the last scrape is still open")
-            self._open.add(target.id)
+        for place, target in enumerate(targets):
             try:
-                async with asyncio.timeout(timeout):
-                    body, headers = await self._get(target, query, size)
-            finally:
-                self._open.discard(target.id)
-        except (ScrapeFailed, TimeoutError, OSError, aiohttp.ClientError, ValueError) as error:
-            failure = _failure(error)
-            spent = time.monotonic() - began
-            return Fetched(target.id, started_at, spent, size[0], None, failure.reason, failure.detail)
-        content_type = headers.get("Content-Type", "").lower()
-        spent = time.monotonic() - began
-        return Fetched(target.id, started_at, spent, size[0], body, "", "", content_type, headers)
+                if target.id in asked:
+                    raise ScrapeFailed(failures.COLLECTOR, "the last scrape is still open")
+                transfer = self._begin(target, timeout, query)
+            except ScrapeFailed as error:
+                found[place] = Fetched(target.id, started_at, 0.0, 0, None, error.reason, error.detail)
+                continue
+            asked.add(target.id)
+            begun[id(transfer.curl)] = place, transfer
+        for curl, code, message in self._transfers.run([transfer.curl for _, transfer in begun.values()]):
+            place, transfer = begun[id(curl)]
+            found[place] = transfer.end(targets[place].id, started_at, time.monotonic() - began, code, message)
+            self._idle.append(transfer)
+        return [found[place] for place in range(len(targets))]
 
-    async def _get(self, target: Fetchable, query: str, size: list[int]) -> tuple[bytes, Mapping[str, str]]:
-        session = self._trusted if target.trusted else self._session_for(target.url)
+    def _begin(self, target: Fetchable, timeout: float, query: str) -> _Transfer:
+        transfer = self._idle.pop() if self._idle else _Transfer(self._max_bytes, self._inside)
         url = target.url
         if query:
             url += ("&" if "?" in url else "?") + query
-        async with session.get(url, allow_redirects=False) as answer:
-            _check_status(answer)
-            unpack = unpacker(answer.headers.get("Content-Encoding", ""), self._max_bytes)
-            parts: list[bytes] = []
-            try:
-                async for chunk in answer.content.iter_any():
-                    parts.append(unpack.take(chunk))
-                    size[0] = unpack.size
-                unpack.finish()
-            except ScrapeFailed:
-                answer.close()  # what is still to come is not worth reading
-                raise
-            return b"".join(parts), answer.headers
-
-    def _session_for(self, url: str) -> aiohttp.ClientSession:
-        """The client that looks at addresses. A literal address never passes a resolver, so it is looked at here."""
-        host = urlsplit(url).hostname or ""
-        if (":" in host or host.replace(".", "").isdigit()) and not allowed(host, self._inside):
-            raise ForbiddenAddress(host)
-        return self._guarded
+        try:
+            transfer.begin(url, target.trusted, timeout)
+        except ScrapeFailed:
+            self._idle.append(transfer)
+            raise
+        return transfer
 
 
-def _session(resolver: aiohttp.abc.AbstractResolver) -> aiohttp.ClientSession:
-    connector = aiohttp.TCPConnector(
-        limit=CONNECTIONS,
-        limit_per_host=CONNECTIONS_A_HOST,
-        ttl_dns_cache=DNS_SECONDS,
-        keepalive_timeout=KEEP_ALIVE_SECONDS,
-        resolver=resolver,
-    )
-    return aiohttp.ClientSession(
-        connector=connector,
-        cookie_jar=aiohttp.DummyCookieJar(),
-        timeout=aiohttp.ClientTimeout(),  # the deadline is around the whole scrape
-        headers=HEADERS,
-        auto_decompress=False,
-        trust_env=False,
-    )
+class _Transfer:
+    """A handle of libcurl with what one answer brings; used again for other targets."""
+
+    def __init__(self, max_bytes: int, inside: Sequence[Network]) -> None:
+        self._max_bytes = max_bytes
+        self._inside = inside
+        self._opened: list[socket.socket] = []
+        self.curl = _handle()
+        self.curl.setopt(pycurl.WRITEFUNCTION, self._take)
+        self.curl.setopt(pycurl.HEADERFUNCTION, self._head)
+        self.curl.setopt(pycurl.OPENSOCKETFUNCTION, self._open)
+        self.curl.setopt(pycurl.PREREQFUNCTION, self._before_request)
+
+    def begin(self, url: str, trusted: bool, timeout: float) -> None:
+        self._trusted = trusted
+        self._status = 0
+        self._headers: dict[str, str] = {}
+        self._unpack: Plain | None = None
+        self._parts: list[bytes] = []
+        self._failure: ScrapeFailed | None = None
+        self._forbidden = ""
+        try:
+            self.curl.setopt(pycurl.URL, url.encode())
+        except (pycurl.error, ValueError) as error:
+            raise ScrapeFailed(failures.UNREACHABLE, f"not an address: {error}") from error
+        self.curl.setopt(pycurl.TIMEOUT_MS, max(1, int(timeout * 1000)))
+
+    def end(self, target_id: int, started_at: float, spent: float, code: int, message: str) -> Fetched:
+        """What came of it. Lets go of what the answer held."""
+        size = 0 if self._unpack is None else self._unpack.size
+        failure = self._ended_with(code, message)
+        parts, headers = self._parts, self._headers
+        self._parts, self._headers = [], {}
+        while self._opened:
+            self._opened.pop().close()
+        if failure is not None:
+            return Fetched(target_id, started_at, spent, size, None, failure.reason, failure.detail)
+        content_type = headers.get("content-type", "").lower()
+        return Fetched(target_id, started_at, spent, size, b"".join(parts), "", "", content_type, headers)
+
+    def _ended_with(self, code: int, message: str) -> ScrapeFailed | None:
+        if self._failure is not None:
+            return self._failure
+        try:
+            if code != OK:
+                return self._failure_of(code, message)
+            if self._unpack is None:
+                self._begin_body()  # an answer without a body
+            if self._unpack is not None:
+                self._unpack.finish()
+        except ScrapeFailed as failure:
+            return failure
+        return None
+
+    def _failure_of(self, code: int, message: str) -> ScrapeFailed:
+        if self._forbidden and code in {pycurl.E_COULDNT_CONNECT, pycurl.E_ABORTED_BY_CALLBACK}:
+            return ScrapeFailed(failures.FORBIDDEN_ADDRESS, self._forbidden)
+        number = self.curl.getinfo(pycurl.OS_ERRNO)
+        if code == pycurl.E_COULDNT_CONNECT and number == errno.ECONNREFUSED:
+            return ScrapeFailed(failures.REFUSED, os.strerror(number))
+        detail = "" if code == pycurl.E_OPERATION_TIMEDOUT else message
+        return ScrapeFailed(_REASONS.get(code, failures.CUT_OFF), detail)
+
+    def _head(self, line: bytes) -> int | None:
+        """One line of the head; its end is an empty one. What stands behind the body is not looked at."""
+        if self._unpack is not None:
+            return None
+        if line.startswith(b"HTTP/"):
+            self._status, self._headers = _status(line), {}
+        elif line.strip():
+            name, _, value = line.decode("latin-1").partition(":")
+            self._headers[name.strip().lower()] = value.strip()
+        elif self._status >= 200:
+            return self._guarded(self._begin_body)
+        return None
+
+    def _take(self, chunk: bytes) -> int | None:
+        def take() -> None:
+            if self._unpack is None:
+                self._begin_body()
+            if self._unpack is not None:
+                self._parts.append(self._unpack.take(chunk))
+
+        return self._guarded(take)
+
+    def _begin_body(self) -> None:
+        if 300 <= self._status < 400:
+            target = self._headers.get("location", "nowhere")
+            raise ScrapeFailed(failures.REDIRECTED, f"{self._status} to {target}")
+        if self._status in {401, 403, 407}:
+            raise ScrapeFailed(failures.UNAUTHORISED, str(self._status))
+        if self._status != 200:
+            raise ScrapeFailed(failures.HTTP_STATUS, str(self._status))
+        self._unpack = unpacker(self._headers.get("content-encoding", ""), self._max_bytes)
+
+    def _guarded(self, step: Callable[[], None]) -> int | None:
+        """Minus one tells libcurl to end the transfer: what is still to come is not worth reading."""
+        try:
+            step()
+        except ScrapeFailed as failure:
+            self._failure = failure
+            return -1
+        return None
+
+    def _open(self, _purpose: int, address: Any) -> socket.socket | int:
+        if self._is_forbidden(address.addr[0]):
+            return int(pycurl.SOCKET_BAD)
+        opened = socket.socket(address.family, address.socktype, address.protocol)
+        self._opened.append(opened)  # libcurl works on a duplicate
+        return opened
+
+    def _before_request(self, there: str, _here: str, _port: int, _local_port: int) -> int:
+        return int(pycurl.PREREQFUNC_ABORT if self._is_forbidden(there) else pycurl.PREREQFUNC_OK)
+
+    def _is_forbidden(self, address: str) -> bool:
+        if self._trusted or allowed(address, self._inside):
+            return False
+        self._forbidden = address
+        return True
 
 
-def _check_status(answer: aiohttp.ClientResponse) -> None:
-    if answer.status == 200:
-        return
-    answer.close()
-    if 300 <= answer.status < 400:
-        raise ScrapeFailed(failures.REDIRECTED, f"{answer.status} to {answer.headers.get('Location', 'nowhere')}")
-    if answer.status in {401, 403, 407}:
-        raise ScrapeFailed(failures.UNAUTHORISED, str(answer.status))
-    raise ScrapeFailed(failures.HTTP_STATUS, str(answer.status))
+def _handle() -> Any:
+    """A handle that does one thing: GET, over HTTP 1.1, without proxies, cookies or redirects."""
+    curl = pycurl.Curl()
+    for option, value in (
+        (pycurl.HTTPHEADER, list(HEADERS)),
+        (pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_1_1),
+        (pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS),
+        (pycurl.PROXY, ""),
+        (pycurl.FOLLOWLOCATION, 0),
+        (pycurl.NOSIGNAL, 1),
+        (pycurl.BUFFERSIZE, READ_BYTES),
+        (pycurl.DNS_CACHE_TIMEOUT, DNS_SECONDS),
+        (pycurl.MAXAGE_CONN, KEEP_ALIVE_SECONDS),
+    ):
+        curl.setopt(option, value)
+    return curl
 
 
-def _failure(error: Exception) -> ScrapeFailed:
-    """The typed reason of what the client raised."""
-    if isinstance(error, ScrapeFailed):
-        return error
-    if isinstance(error, TimeoutError):
-        return ScrapeFailed(failures.TIMEOUT)
-    if isinstance(error, ForbiddenAddress):
-        return ScrapeFailed(failures.FORBIDDEN_ADDRESS, str(error))
-    if isinstance(error, aiohttp.ClientConnectorDNSError):
-        inner = error.os_error
-        forbidden = isinstance(inner, ForbiddenAddress)
-        return ScrapeFailed(failures.FORBIDDEN_ADDRESS if forbidden else failures.DNS, str(inner))
-    if isinstance(error, aiohttp.ClientSSLError | aiohttp.ClientConnectorCertificateError):
-        return ScrapeFailed(failures.TLS, str(error))
-    if isinstance(error, aiohttp.ClientConnectorError):
-        refused = isinstance(error.os_error, ConnectionRefusedError)
-        return ScrapeFailed(failures.REFUSED if refused else failures.UNREACHABLE, error.os_error.strerror or "")
-    if isinstance(error, aiohttp.InvalidURL | ValueError):
-        return ScrapeFailed(failures.UNREACHABLE, f"not an address: {error}")
-    if isinstance(error, aiohttp.ClientResponseError):
-        return ScrapeFailed(failures.NOT_AN_EXPOSITION, f"no HTTP answer: {error.message}")
-    return ScrapeFailed(failures.CUT_OFF, str(error))
+def _connections() -> int:
+    """How many connections may stay open. A process may open fewer files than it could have, so it asks for all."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = CONNECTIONS + OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return CONNECTIONS if soft == resource.RLIM_INFINITY else min(CONNECTIONS, max(16, soft - OTHER_FILES))
+
+
+def _status(line: bytes) -> int:
+    parts = line.split(None, 2)
+    return int(parts[1]) if len(parts) > 1 and parts[1].isdigit() else 0

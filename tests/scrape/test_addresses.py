@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import socket
 from ipaddress import IPv4Address
 
 import pytest
-from aiohttp.abc import AbstractResolver, ResolveResult
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpufleet.environment import PRIVATE_RANGES, words
-from gpufleet.scrape.addresses import ForbiddenAddress, GuardedResolver, Network, allowed, networks
+from gpufleet.scrape.addresses import Network, allowed, networks
 
 PRIVATE = networks(words(PRIVATE_RANGES))
 ALL = networks(["0.0.0.0/0", "::/0"])
@@ -58,33 +55,3 @@ def test_no_address(address: str) -> None:
 @given(st.ip_addresses(v=4))
 def test_a_mapped_address_is_judged_as_the_one_inside(address: object) -> None:
     assert allowed(f"::ffff:{address}", PRIVATE) == allowed(str(address), PRIVATE)
-
-
-class _Names(AbstractResolver):
-    def __init__(self, *addresses: str) -> None:
-        self.addresses = addresses
-        self.asked = 0
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
-    ) -> list[ResolveResult]:
-        self.asked += 1
-        return [
-            ResolveResult(hostname=host, host=address, port=port, family=family, proto=0, flags=0)
-            for address in self.addresses
-        ]
-
-    async def close(self) -> None:
-        return None
-
-
-def test_only_usable_addresses_of_a_name_are_handed_on() -> None:
-    names = _Names("127.0.0.1", "10.1.2.3")
-    found = asyncio.run(GuardedResolver(names, PRIVATE).resolve("node", 9400))
-    assert [result["host"] for result in found] == ["10.1.2.3"]
-    assert names.asked == 1
-
-
-def test_a_name_without_usable_address() -> None:
-    with pytest.raises(ForbiddenAddress, match=r"node is at 169\.254\.169\.254"):
-        asyncio.run(GuardedResolver(_Names("169.254.169.254"), ALL).resolve("node", 9400))

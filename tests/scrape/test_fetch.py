@@ -9,8 +9,11 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
+from typing import Any
 
+import pycurl
 import pytest
 from serving import Handler, Server, Wire
 from shared import case
@@ -32,14 +35,8 @@ class Aim:
 def get(
     *urls: str, timeout: float = 5.0, limit: int = 4 << 20, trusted: bool = True, inside: str = ""
 ) -> list[Fetched]:
-    async def run() -> list[Fetched]:
-        fetcher = Fetcher(max_bytes=limit, inside=networks([inside] if inside else []))
-        try:
-            return await fetcher.fetch([Aim(n, url, trusted) for n, url in enumerate(urls)], timeout)
-        finally:
-            await fetcher.close()
-
-    return asyncio.run(run())
+    with closing(Fetcher(max_bytes=limit, inside=networks([inside] if inside else []))) as fetcher:
+        return fetcher.fetch([Aim(n, url, trusted) for n, url in enumerate(urls)], timeout)
 
 
 def outcome(fetched: Fetched) -> tuple[str, bytes | None]:
@@ -69,14 +66,9 @@ def test_connections_are_kept_and_cookies_are_not(serve: Serve) -> None:
 
     server = serve(handler)
 
-    async def run() -> list[Fetched]:
-        fetcher = Fetcher(max_bytes=100, inside=[])
-        try:
-            return [(await fetcher.fetch([Aim(1, server.url())], 5))[0] for _ in range(3)]
-        finally:
-            await fetcher.close()
-
-    assert [one.body for one in asyncio.run(run())] == [b"up 1\n"] * 3
+    with closing(Fetcher(max_bytes=100, inside=[])) as fetcher:
+        found = [fetcher.fetch([Aim(1, server.url())], 5)[0] for _ in range(3)]
+    assert [one.body for one in found] == [b"up 1\n"] * 3
     assert server.connections == 1
     assert all("cookie" not in headers for headers in server.headers)
 
@@ -88,18 +80,10 @@ def test_a_connection_that_the_server_let_go_is_made_anew(serve: Serve) -> None:
 
     server = serve(handler)
 
-    async def run() -> list[str]:
-        fetcher = Fetcher(max_bytes=100, inside=[])
-        try:
-            found = []
-            for _ in range(3):
-                found.append((await fetcher.fetch([Aim(1, server.url())], 5))[0].reason)
-                await asyncio.sleep(0.05)
-            return found
-        finally:
-            await fetcher.close()
-
-    assert asyncio.run(run()) == ["", "", ""]
+    with closing(Fetcher(max_bytes=100, inside=[])) as fetcher:
+        for _ in range(3):
+            assert fetcher.fetch([Aim(1, server.url())], 5)[0].reason == ""
+            time.sleep(0.05)
 
 
 @pytest.mark.parametrize(
@@ -293,14 +277,8 @@ def test_a_target_is_asked_once_at_a_time(serve: Serve) -> None:
 
     server = serve(handler)
 
-    async def run() -> list[Fetched]:
-        fetcher = Fetcher(max_bytes=100, inside=[])
-        try:
-            return await fetcher.fetch([Aim(1, server.url()), Aim(1, server.url())], 5)
-        finally:
-            await fetcher.close()
-
-    first, second = asyncio.run(run())
+    with closing(Fetcher(max_bytes=100, inside=[])) as fetcher:
+        first, second = fetcher.fetch([Aim(1, server.url()), Aim(1, server.url())], 5)
     assert outcome(first) == ("", b"up 1\n")
     assert outcome(second) == ("collector", None)
     assert len(server.requests) == 1
@@ -315,5 +293,42 @@ def test_what_a_person_added_is_never_on_loopback(serve: Serve, url: str, inside
     assert server.connections == 0
 
 
-def test_the_client_has_limits() -> None:
-    assert fetching.CONNECTIONS_A_HOST <= fetching.CONNECTIONS
+def test_only_the_usable_addresses_of_a_name_are_connected_to(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = serve(good)
+    handle = fetching._handle
+    asked: list[str] = []
+
+    def named() -> Any:
+        curl = handle()
+        curl.setopt(pycurl.RESOLVE, [f"node:{server.port}:127.0.0.9,127.0.0.1", f"other:{server.port}:127.0.0.9"])
+        return curl
+
+    def is_allowed(address: str, _inside: object) -> bool:
+        asked.append(address)
+        return address == "127.0.0.1"
+
+    monkeypatch.setattr(fetching, "_handle", named)
+    monkeypatch.setattr(fetching, "allowed", is_allowed)
+    one, other = get(f"http://node:{server.port}/", f"http://other:{server.port}/", trusted=False)
+    assert outcome(one) == ("", b"up 1\n")
+    assert outcome(other) == ("forbidden address", None)
+    assert sorted(asked) == ["127.0.0.1", "127.0.0.1", "127.0.0.9", "127.0.0.9"]
+    assert server.connections == 1
+
+
+def test_an_open_connection_of_a_trusted_target_is_not_lent(serve: Serve) -> None:
+    server = serve(good)
+    with closing(Fetcher(max_bytes=100, inside=[])) as fetcher:
+        assert fetcher.fetch([Aim(1, server.url())], 5)[0].reason == ""
+        assert fetcher.fetch([Aim(2, server.url("/secret"), trusted=False)], 5)[0].reason == "forbidden address"
+        assert fetcher.fetch([Aim(1, server.url())], 5)[0].reason == ""
+    assert server.requests == ["/metrics", "/metrics"]
+
+
+@pytest.mark.parametrize(
+    "url", ["", "nonsense", "file:///etc/passwd", "ftp://127.0.0.1/", "http://a b/", "http://[::1"]
+)
+def test_what_is_no_address_of_ours(url: str) -> None:
+    (one,) = get(url)
+    assert one.body is None
+    assert one.reason in {"unreachable", "dns", "not an exposition"}
