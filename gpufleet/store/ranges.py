@@ -14,11 +14,12 @@ from gpufleet.store.frames import FloatArray, IntArray, StoreError
 from gpufleet.store.layouts import Labels
 from gpufleet.store.models import Series
 from gpufleet.store.sources import Block, blocks
-from gpufleet.store.tiers import newest_of, runs_of
+from gpufleet.store.tiered import Part, Window, parts
 
 MAX_STEPS = 20_000
 MAX_CELLS = 20_000_000
 LEAD_SECONDS = 300.0
+_SUMMARY = frozenset({"sum", "min", "max"})
 
 
 class RangeRow(NamedTuple):
@@ -122,8 +123,8 @@ class _Lines:
     def blocks(self, start: float, end: float) -> Iterator[Block]:
         return blocks(self.wanted, start, end, self.names)
 
-    def of(self, block: Block) -> list[_Line]:
-        return [self.of_series[series_id] for series_id in block.series_ids.tolist()]
+    def of(self, found: Block | Part) -> list[_Line]:
+        return [self.of_series[series_id] for series_id in found.series_ids.tolist()]
 
 
 def read_range(
@@ -144,12 +145,17 @@ def read_range(
     lines = _Lines(metric, _scope(gpu_ids, node_ids))
     shape = (len(lines.lines), times.size)
     _check_cells(*shape)
-    total, count = np.zeros(shape), np.zeros(shape)
+    total, count = np.zeros(shape), np.zeros(shape, dtype=np.int64)
     low, high = np.full(shape, np.inf), np.full(shape, -np.inf)
-    for block in lines.blocks(start, end):
-        columns = lines.of(block)
-        _note_node(columns, block, lines.node_of_target[block.layout.target_id])
-        _gather(block, start, step, np.array([line.number for line in columns]), (total, count, low, high))
+    for part in parts(lines.wanted, lines.names, Window(start, end, step, _SUMMARY)):
+        columns = lines.of(part)
+        _note_node(columns, part, lines.node_of_target[part.target_id])
+        cells = np.array([line.number for line in columns])[np.newaxis, :], part.cells.steps[:, np.newaxis]
+        # Two series of a target may be of one line, hence `at`.
+        np.add.at(total, cells, np.nan_to_num(part.cells.sum))
+        np.add.at(count, cells, part.cells.count)
+        np.fmin.at(low, cells, part.cells.min)
+        np.fmax.at(high, cells, part.cells.max)
     none = count == 0
     mean = np.divide(total, count, out=np.full(shape, np.nan), where=~none)
     low[none] = high[none] = np.nan
@@ -212,29 +218,24 @@ def read_bands(metrics: Sequence[str], cluster_id: int, start: float, end: float
 
     names = {name for lines in of_metric.values() for name in lines.names}
     seen = {metric: np.full(grid.shape, -np.inf) for metric, grid in grids.items()}
-    for block in blocks(wanted, start, end, names, newest_each=step):
-        bucket = _bucket(block.times, start, step)
+    for part in parts(wanted, names, Window(start, end, step, frozenset({"last"}))):
         for metric, lines in of_metric.items():
-            _spread(grids[metric], seen[metric], lines, block, bucket)
+            _spread(grids[metric], seen[metric], lines, part)
     return {
         metric: Band(times, *_percentiles(grid), np.count_nonzero(~np.isnan(grid), axis=0))
         for metric, grid in grids.items()
     }
 
 
-def _spread(grid: FloatArray, seen: FloatArray, lines: _Lines, block: Block, bucket: IntArray) -> None:
-    """Puts the newest values of a block's steps into the grid (lines x steps); `seen`: times of what is there."""
-    series = block.series_ids.tolist()
-    columns = [place for place, series_id in enumerate(series) if series_id in lines.of_series]
-    steps, firsts = runs_of(bucket)
-    for column in columns:
-        values = block.values[:, [column]]
-        newest = newest_of(values, firsts)[:, 0]
-        line = lines.of_series[series[column]].number
-        at = block.times[np.maximum(newest, 0)]
-        newer = (newest >= 0) & (at > seen[line, steps])
-        grid[line, steps[newer]] = values[newest[newer], 0]
-        seen[line, steps[newer]] = at[newer]
+def _spread(grid: FloatArray, seen: FloatArray, lines: _Lines, part: Part) -> None:
+    """Puts the newest values of a part's steps into the grid (lines x steps); `seen`: times of what is there."""
+    for column, series_id in enumerate(part.series_ids.tolist()):
+        line = lines.of_series.get(series_id)
+        if line is not None:
+            values, at = part.cells.last[:, column], part.last_at[:, column]
+            newer = at > seen[line.number, part.cells.steps]
+            steps = part.cells.steps[newer]
+            grid[line.number, steps], seen[line.number, steps] = values[newer], at[newer]
 
 
 def read_last_before(
@@ -311,23 +312,11 @@ def _bucket(times: FloatArray, start: float, step: float) -> IntArray:
     return np.floor((times - start) / step).astype(np.int64)
 
 
-def _note_node(columns: Sequence[_Line], block: Block, node_id: int) -> None:
+def _note_node(columns: Sequence[_Line], found: Block | Part, node_id: int) -> None:
+    newest = found.newest if isinstance(found, Part) else float(found.times[-1])
     for line in columns:
-        if block.times[-1] > line.newest:
-            line.newest, line.node_id = float(block.times[-1]), node_id
-
-
-def _gather(block: Block, start: float, step: float, numbers: IntArray, sums: tuple[FloatArray, ...]) -> None:
-    """Adds a block to total, count, low and high (lines x steps)."""
-    total, count, low, high = sums
-    steps, firsts = runs_of(_bucket(block.times, start, step))
-    there = ~np.isnan(block.values)
-    cells = numbers[np.newaxis, :], steps[:, np.newaxis]
-    # Two series of a block may be of one line, hence `at`.
-    np.add.at(total, cells, np.add.reduceat(np.where(there, block.values, 0.0), firsts, axis=0))
-    np.add.at(count, cells, np.add.reduceat(there, firsts, axis=0, dtype=np.int64))
-    np.fmin.at(low, cells, np.fmin.reduceat(block.values, firsts, axis=0))
-    np.fmax.at(high, cells, np.fmax.reduceat(block.values, firsts, axis=0))
+        if newest > line.newest:
+            line.newest, line.node_id = newest, node_id
 
 
 def _percentiles(grid: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:

@@ -56,13 +56,15 @@ def blocks(
     *,
     clean: bool = True,
     newest_each: float | None = None,
+    origin: float | None = None,
 ) -> Iterator[Block]:
     """Good scrapes of `[start, end)` with the values of the wanted series, NaN where there was none.
 
     `names`: the exporter's names of these series. Values are canonical, or as sent without `clean`. Blocks come in no
     order; no scrape is in two of them. With `newest_each` some scrapes may be left out that bring nothing to the newest
-    value of each series and step of so many seconds, counted from `start`.
+    value of each series and step of so many seconds, counted from `origin` (or `start`).
     """
+    steps = None if newest_each is None else (start if origin is None else origin, newest_each)
     waiting: dict[int, list[_Run]] = {}
     live: list[int] = []
     for realm, ids in by_realm(list(wanted)).items():
@@ -71,9 +73,7 @@ def blocks(
             windows = open_windows(start, end)
         live += ids if realm == LIVE else []
         for low, high in windows:
-            for run in _runs(
-                {one: wanted[one] for one in ids}, low, high, None if newest_each is None else (start, newest_each)
-            ):
+            for run in _runs({one: wanted[one] for one in ids}, low, high, steps):
                 waiting.setdefault(run.table.target_id, []).append(run)
     known = sorted(name_ids(names).values())  # a name that no chunk has is in no chunk that a frame could repeat
     for ids, low, high in chunk_pieces(live if known else [], start, end, len(known) + 1):
@@ -189,14 +189,17 @@ def _frame_pieces(target_ids: Sequence[int], start: float, end: float) -> Iterat
 
 
 def chunk_pieces(
-    target_ids: Sequence[int], start: float, end: float, names: int
+    target_ids: Sequence[int], start: float, end: float, names: int, unit_seconds: float = SPAN_SECONDS
 ) -> Iterator[tuple[list[int], float, float]]:
-    """As many targets and as long a window at once as PIECE_CHUNKS allows; cuts in time lie on whole spans."""
-    spans = max(1, PIECE_CHUNKS // names)
+    """As many targets and as long a window at once as PIECE_CHUNKS rows allow, each of a target, name and unit of time.
+
+    Cuts in time lie between units.
+    """
+    units = max(1, PIECE_CHUNKS // names)
     low = start
     while low < end and target_ids:
-        high = min(end, (low // SPAN_SECONDS + spans) * SPAN_SECONDS)
-        many = max(1, int(spans / math.ceil((high - low) / SPAN_SECONDS + 1)))
+        high = min(end, (low // unit_seconds + units) * unit_seconds)
+        many = max(1, int(units / math.ceil((high - low) / unit_seconds + 1)))
         for first in range(0, len(target_ids), many):
             yield list(target_ids[first : first + many]), low, high
         low = high

@@ -6,8 +6,10 @@ into a third of the bytes. A count of 0 is "no data", never a zero.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from datetime import timedelta
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -77,16 +79,51 @@ def rolled(bucket: IntArray, values: FloatArray, steps: int) -> Steps:
     found = nothing(steps, values.shape[1])
     if not bucket.size:
         return found
-    rows, firsts = runs_of(bucket)
-    there = ~np.isnan(values)
-    found.count[rows] = np.add.reduceat(there, firsts, axis=0, dtype=np.int64)
-    empty = found.count[rows] == 0
-    found.sum[rows] = np.where(empty, np.nan, np.add.reduceat(np.where(there, values, 0.0), firsts, axis=0))
-    found.min[rows] = np.fmin.reduceat(values, firsts, axis=0)
-    found.max[rows] = np.fmax.reduceat(values, firsts, axis=0)
-    newest = newest_of(values, firsts)
-    found.last[rows] = np.where(empty, np.nan, np.take_along_axis(values, np.maximum(newest, 0), axis=0))
+    cells = dict.fromkeys(("sum", "min", "max", "last"), values)
+    part = reduced(bucket, {"count": (~np.isnan(values)).astype(np.int64), **cells}, {"sum", "min", "max", "last"})
+    for name in ("count", "sum", "min", "max", "last"):
+        getattr(found, name)[part.steps] = getattr(part, name)
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Reduced:
+    """Rows brought together by steps: `steps` (m) and arrays (m x series); a column not asked for is empty.
+
+    `last_row` (m x series): the row that `last` is from, -1 for none.
+    """
+
+    steps: IntArray
+    count: IntArray
+    sum: FloatArray
+    min: FloatArray
+    max: FloatArray
+    last: FloatArray
+    last_row: IntArray
+
+
+def reduced(bucket: IntArray, cells: Mapping[str, npt.NDArray[Any]], columns: Collection[str]) -> Reduced:
+    """Brings rows together that have the same step. `bucket` (n, not empty): ordered; `cells`: columns (n x series).
+
+    NaN stands for none in every column but `count`.
+    """
+    steps, firsts = runs_of(bucket)
+    none = np.empty((0, 0))
+    counts = np.add.reduceat(cells["count"], firsts, axis=0)
+    total = low = high = last = none
+    if "sum" in columns:
+        added = np.add.reduceat(np.where(np.isnan(cells["sum"]), 0.0, cells["sum"]), firsts, axis=0)
+        total = np.where(counts == 0, np.nan, added)
+    if "min" in columns:
+        low = np.fmin.reduceat(cells["min"], firsts, axis=0)
+    if "max" in columns:
+        high = np.fmax.reduceat(cells["max"], firsts, axis=0)
+    last_row = np.full(counts.shape, -1, dtype=np.int64)
+    if "last" in columns:
+        last_row = newest_of(cells["last"], firsts)
+        newest = np.take_along_axis(cells["last"], np.maximum(last_row, 0), axis=0)
+        last = np.where(last_row < 0, np.nan, newest)
+    return Reduced(steps, counts, total, low, high, last, last_row)
 
 
 def runs_of(bucket: IntArray) -> tuple[IntArray, IntArray]:

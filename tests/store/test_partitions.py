@@ -56,7 +56,7 @@ def test_an_instant_in_another_zone_has_the_same_span() -> None:
     assert span_start(datetime.fromisoformat("2026-12-01T14:00:00+02:00")) == NOW
 
 
-@pytest.mark.django_db
+@pytest.mark.usefixtures("no_partitions")
 def test_partitions_are_made_ahead_once() -> None:
     assert keep_partitions(NOW) == (sum(ladder.ahead + 1 for ladder in LADDERS), 0)
     assert keep_partitions(NOW) == (0, 0)
@@ -65,7 +65,7 @@ def test_partitions_are_made_ahead_once() -> None:
     assert [start for start, _ in present(FRAMES).values()] == [NOW + SPAN * n for n in range(AHEAD + 1)]
 
 
-@pytest.mark.django_db
+@pytest.mark.usefixtures("no_partitions")
 def test_a_partition_of_an_older_release_keeps_its_bounds() -> None:
     """Frames were cut by six hours once: no partition is made inside one that is there."""
     with connection.cursor() as cursor:
@@ -82,7 +82,7 @@ def test_a_partition_of_an_older_release_keeps_its_bounds() -> None:
     ]
 
 
-@pytest.mark.django_db
+@pytest.mark.usefixtures("no_partitions")
 @pytest.mark.parametrize(
     ("ladder", "days"), [(CHUNKS, 90), (FIVE_MINUTES, 396), (HOURS, 1827)], ids=lambda value: str(value)
 )

@@ -28,10 +28,11 @@ def filled(fleet: Fleet) -> None:
     """Two hours and more of two targets: layouts that change, failures, gaps, a NaN with a payload, a counter reset."""
     gpus = [gpu.id for gpu in fleet.gpus]
     chance = np.random.default_rng(3)
-    first = [spec("t", gpus[0], scale=0.5, high=150.0), spec("t", gpus[1]), spec("c", gpus[0], kind="counter")]
-    second = [spec("c", gpus[0], kind="counter"), spec("t", gpus[1]), spec("new", labels={"x": "1"})]
     payload = np.array([0x7FF8000000000123], dtype=np.uint64).view(np.float64)[0]
     for target in range(2):
+        hot, cold = spec("t", gpus[target], scale=0.5, high=150.0), spec("t", labels={"x": "2"})
+        counter = spec("c", gpus[target], kind="counter")
+        first, second = [hot, cold, counter], [counter, cold, spec("new", labels={"x": "1"})]
         layouts = [fleet.layout(target, specs) for specs in (first, second)]
         frames, total = [], 0.0
         for n in range(500):
