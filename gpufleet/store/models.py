@@ -35,6 +35,7 @@ class Series(models.Model):
         indexes = (
             models.Index(fields=("metric", "gpu"), name="series_by_metric"),
             models.Index(fields=("gpu", "metric"), name="series_by_gpu"),
+            models.Index(fields=("name",), name="series_by_name"),
         )
 
     def __str__(self) -> str:

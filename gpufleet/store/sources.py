@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import numpy as np
+import numpy.typing as npt
 
 from gpufleet.core.times import from_unix
 from gpufleet.store.chunks import FAILED, SPAN_SECONDS, SealedSpan, read_spans
@@ -30,17 +31,22 @@ PIECE_SECONDS = 4 * 86400.0
 PIECE_CHUNKS = 12_000
 
 
+BoolArray = npt.NDArray[np.bool_]
 Wanted = Mapping[int, IntArray]  # sorted ids of series by target
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Scrapes of one layout in order of time: `times` (n), Unix seconds; `values` (n, k) of the series at `places`."""
+    """Scrapes of one layout in order of time: `times` (n), Unix seconds; `values` (n, k) of the series at `places`.
+
+    `listed` (n, k): whether the scrape listed the series; None: all did. Where it did not, the value is NaN.
+    """
 
     layout: LayoutTable
     places: IntArray
     times: FloatArray
     values: FloatArray
+    listed: BoolArray | None = None
 
     @property
     def series_ids(self) -> IntArray:
@@ -175,7 +181,22 @@ def _sealed_block(span: SealedSpan, start: float, end: float, series: IntArray, 
         columns = np.flatnonzero(np.isin(picked, of_name))
         rows = np.searchsorted(of_name, picked[columns])
         raw[:, columns] = span.matrix(name_id)[rows, first:after].T
-    return _block(table, picked, micros[first:after], raw, clean)
+    block = _block(table, picked, micros[first:after], raw, clean)
+    return replace(block, listed=_listed(span, table.series_ids[picked], slice(first, after)))
+
+
+def _listed(span: SealedSpan, series: IntArray, columns: slice) -> BoolArray | None:
+    """Which of the good scrapes at `columns` listed which of the series; None when all did."""
+    layouts, which = np.unique(span.layout[span.layout != FAILED][columns], return_inverse=True)
+    if layouts.tolist() == [span.layout_id]:
+        return None
+    tables = layout_tables(layouts.tolist())
+    rows = [
+        np.isin(series, tables[one].series_ids) if one in tables else np.zeros(series.size, dtype=np.bool_)
+        for one in layouts.tolist()
+    ]
+    found: BoolArray = np.array(rows)[which]
+    return found
 
 
 def _frame_pieces(target_ids: Sequence[int], start: float, end: float) -> Iterator[tuple[list[int], float, float]]:
