@@ -54,7 +54,8 @@ app.conf.update(
     # A connection lives for many tasks (a new one costs PostgreSQL as much as a cycle's writes); each task first looks
     # whether it still lives, see pipeline.tasks.
     CELERY_DB_REUSE_MAX=2**31,
+    beat_scheduler="gpufleet.schedule:Beat",
     beat_max_loop_interval=1,
-    beat_sync_every=1,  # the schedule file is written with each task: its age tells whether beat is alive
+    beat_sync_every=1,  # beat's file is touched with each task: its age tells whether beat is alive
 )
 app.autodiscover_tasks(["gpufleet.pipeline"])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from math import ceil
 
-from django.db.models import Count, F, Q
+from django.db.models import F, Q
 
 from gpufleet.fleet.models import Cluster, MaintenanceWindow, Node, Placement, Target
 
@@ -74,12 +74,6 @@ def shard_count(cluster_id: int, targets_a_shard: int) -> int:
     """How many shards the targets of a cluster make; 0 without targets."""
     count = Target.objects.filter(cluster_id=cluster_id, removed_at=None, node__retired_at=None).count()
     return ceil(count / targets_a_shard)
-
-
-def live_clusters() -> list[Cluster]:
-    """The clusters that are scraped and have targets, by id; replays are left out. One query."""
-    with_targets = Count("targets", filter=Q(targets__removed_at=None))
-    return list(Cluster.objects.filter(is_replay=False).annotate(n=with_targets).filter(n__gt=0).order_by("id"))
 
 
 def inventory(cluster: Cluster) -> Inventory:

@@ -11,9 +11,8 @@ from django.conf import settings
 
 from gpufleet.core.bus import BROKER_ERRORS, broker
 from gpufleet.core.times import utc_now
-from gpufleet.fleet.models import Cluster
-from gpufleet.fleet.queries import active_targets, live_clusters, shard_count
-from gpufleet.scrape.actions import begin_cycle, store_shard
+from gpufleet.fleet.queries import active_targets
+from gpufleet.scrape.actions import Begun, begin_cycles, store_shard
 from gpufleet.scrape.collector import process_collector, timeout_of
 from gpufleet.scrape.models import Cycle
 
@@ -52,26 +51,23 @@ def begin(now: datetime) -> list[ShardWork]:
     interval = interval_seconds()
     number = int(now.timestamp() // interval)
     work: list[ShardWork] = []
-    for cluster in live_clusters():
-        shards = shard_count(cluster.id, int(settings.ENV["GPUFLEET_SHARD_TARGETS"]))
-        cycle = begin_cycle(cluster, number, interval, shards, now)
-        if cycle is None:
-            _note_step_back(cluster, number, interval)
+    for begun in begin_cycles(number, interval, int(settings.ENV["GPUFLEET_SHARD_TARGETS"]), now):
+        if not begun.is_new:
+            _note_step_back(begun, number, interval)
             continue
-        if cycle.missed_before:
-            log.warning("cycles missed", cluster=cluster.name, cycle=number, missed=cycle.missed_before)
+        if begun.missed:
+            log.warning("cycles missed", cluster=begun.cluster, cycle=number, missed=begun.missed)
         work += [
-            ShardWork(cluster.id, number, shard, queue_of("scrape", shard), shard * interval / shards)
-            for shard in range(shards)
+            ShardWork(begun.cluster_id, number, shard, queue_of("scrape", shard), shard * interval / begun.shards)
+            for shard in range(begun.shards)
         ]
     return work
 
 
-def _note_step_back(cluster: Cluster, number: int, interval: int) -> None:
-    newest = Cycle.objects.filter(cluster=cluster, interval_seconds=interval).order_by("-number").first()
-    if newest is not None and newest.number > number:
-        behind = (newest.number - number) * interval
-        log.warning("clock stepped back", cluster=cluster.name, cycle=number, seconds_behind=behind)
+def _note_step_back(begun: Begun, number: int, interval: int) -> None:
+    if begun.newest is not None and begun.newest > number:
+        behind = (begun.newest - number) * interval
+        log.warning("clock stepped back", cluster=begun.cluster, cycle=number, seconds_behind=behind)
 
 
 def run_shard(cluster_id: int, cycle: int, shard: int, now: datetime) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 
@@ -11,10 +12,33 @@ from django.db import connection, transaction
 from django.db.models import F, Value
 from django.db.models.functions import Coalesce, Least
 
-from gpufleet.fleet.models import Cluster, Target
+from gpufleet.fleet.models import Target
 from gpufleet.scrape.cycle import CycleResult, Status
 from gpufleet.scrape.models import Cycle
 from gpufleet.store.append import append_frames
+
+_BEGIN = """
+WITH live AS (
+    SELECT cluster.id, cluster.name, ceil(count(*) / %(size)s::float8)::int AS shards,
+        (SELECT max(number) FROM scrape_cycle WHERE cluster_id = cluster.id AND interval_seconds = %(interval)s)
+            AS newest
+    FROM fleet_cluster AS cluster
+    JOIN fleet_target AS target ON target.cluster_id = cluster.id AND target.removed_at IS NULL
+    JOIN fleet_node AS node ON node.id = target.node_id AND node.retired_at IS NULL
+    WHERE NOT cluster.is_replay
+    GROUP BY cluster.id
+), begun AS (
+    INSERT INTO scrape_cycle (cluster_id, number, interval_seconds, started_at, shards, shards_scraped, scraped,
+                              shards_detected, missed_before)
+    SELECT id, %(number)s, %(interval)s, %(now)s, shards, 0, '{}', 0, greatest(0, %(number)s - newest - 1)
+    FROM live
+    ON CONFLICT DO NOTHING
+    RETURNING cluster_id, missed_before
+)
+SELECT live.id, live.name, live.shards, coalesce(begun.missed_before, 0), live.newest, begun.cluster_id IS NOT NULL
+FROM live LEFT JOIN begun ON begun.cluster_id = live.id
+ORDER BY live.id
+"""
 
 _STATUSES = """
 INSERT INTO scrape_targetstatus AS old
@@ -41,18 +65,32 @@ WHERE old.last_scrape_at <> EXCLUDED.last_scrape_at
 """
 
 
-def begin_cycle(cluster: Cluster, number: int, interval_seconds: int, shards: int, now: datetime) -> Cycle | None:
-    """The new cycle, None when somebody has begun it already. Counts the slots since the last one that nobody used."""
-    cycles = Cycle.objects.filter(cluster=cluster, interval_seconds=interval_seconds)
-    newest = cycles.order_by("-number").values_list("number", flat=True).first()
-    missed = max(0, number - newest - 1) if newest is not None else 0
-    cycle, is_new = Cycle.objects.get_or_create(
-        cluster=cluster,
-        number=number,
-        interval_seconds=interval_seconds,
-        defaults={"started_at": now, "shards": shards, "missed_before": missed},
-    )
-    return cycle if is_new else None
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A cluster at a tick. `is_new`: this tick began the cycle. `newest`: number of the newest cycle before it."""
+
+    cluster_id: int
+    cluster: str
+    shards: int
+    missed: int
+    newest: int | None
+    is_new: bool
+
+
+def begin_cycles(number: int, interval_seconds: int, targets_a_shard: int, now: datetime) -> list[Begun]:
+    """Begins cycle `number` in every cluster that is scraped; one statement, which two ticks may run at once.
+
+    Counts the slots since the last cycle that nobody used.
+    """
+    arguments: dict[str, int | datetime] = {
+        "number": number,
+        "interval": interval_seconds,
+        "size": targets_a_shard,
+        "now": now,
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(_BEGIN, arguments)
+        return [Begun(*row) for row in cursor.fetchall()]
 
 
 def store_shard(cycle_id: int | None, shard: int, result: CycleResult, now: datetime) -> bool:

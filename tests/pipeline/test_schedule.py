@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import pickle
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
 
+from celery import Celery
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpufleet.schedule import WallClock, beat_schedule
+from gpufleet.schedule import Beat, WallClock, beat_schedule
 
 NOON = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
 
@@ -43,8 +45,36 @@ def test_no_slot_is_missed_whatever_each_tick_is_late(delays: list[float], secon
     assert slots == list(range(slots[0], slots[0] + len(slots)))
 
 
-def test_it_survives_beats_memory() -> None:
+def test_the_table() -> None:
     table = beat_schedule(15)
-    assert pickle.loads(pickle.dumps(table)) == table  # noqa: S301 - our own bytes
+    assert table["tick"] == {
+        "task": "pipeline.tick",
+        "schedule": WallClock(15),
+        "options": {"queue": "scrape", "expires": 15},
+    }
+    assert table.keys() > {"tick", "sweep", "keep_partitions"}
     assert beat_schedule(5)["tick"]["schedule"] != table["tick"]["schedule"]
-    assert table["tick"]["options"] == {"queue": "scrape", "expires": 15}
+
+
+def test_a_new_beat_sends_at_once_what_the_one_before_may_not_have_sent(tmp_path: Path) -> None:
+    file = tmp_path / "beat-schedule"
+    sent: list[str] = []
+
+    class Told(Beat):
+        def apply_async(self, entry: Any, producer: Any = None, advance: bool = True, **kwargs: Any) -> None:
+            sent.append(entry.task)
+            self._do_sync()
+
+        producer = None
+
+    table = beat_schedule(15)
+    app = Celery(set_as_current=False)
+    app.conf.update(beat_schedule=table, result_expires=None)
+    beat = Told(app, schedule_filename=str(file))
+    assert not file.exists()
+    # One task a tick, as Celery's beat goes on; the slots of the table are too long to come again within this test.
+    for _ in table:
+        assert beat.tick() == 0
+    assert sorted(sent) == sorted(job["task"] for job in table.values())
+    assert beat.tick() > 0
+    assert file.exists()

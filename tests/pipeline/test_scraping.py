@@ -150,6 +150,19 @@ def test_missed_cycles_are_counted_and_not_made_up(fleet: Fleet) -> None:
     assert list(Cycle.objects.order_by("number").values_list("missed_before", flat=True)) == [0, 3]
 
 
+def test_a_tick_is_for_every_cluster_that_is_scraped(fleet: Fleet, django_assert_num_queries: Any) -> None:
+    """Not for a replay, nor for a cluster of which all targets are removed or all nodes retired."""
+    mine = Target.objects.earliest("id").cluster
+    for name, changed in (("replay", {"is_replay": True}), ("gone", {}), ("retired", {})):
+        cluster = Cluster.objects.create(name=name, **changed)
+        node = Node.objects.create(cluster=cluster, name=name, retired_at=now() if name == "retired" else None)
+        removed_at = now() if name == "gone" else None
+        Target.objects.create(cluster=cluster, node=node, url="http://x/", created_at=now(), removed_at=removed_at)
+    with django_assert_num_queries(1):
+        begun = scraping.begin(now())
+    assert [work.cluster_id for work in begun] == [mine.id]
+
+
 def test_a_shard_twice_has_one_effect(fleet: Fleet) -> None:
     (work,) = scraping.begin(now())
     assert [run(work), run(work)] == [True, False]
