@@ -1,0 +1,1 @@
+"""Prometheus' HTTP API for reading, as Grafana's data source speaks it."""
