@@ -21,7 +21,7 @@ from gpufleet.simulator.workload import EPOCH, FloatArray, Workload
 KEPT_INSTANTS = 16
 KEPT_TEMPLATES = 4_096
 MAX_FAULTS = 10_000
-EXPORTERS = ("dcgm", "node")
+EXPORTERS = {"dcgm": 9400, "node": 9100}  # with the port that each has on a real node
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
@@ -143,6 +143,7 @@ class World:
         return [
             {"targets": [address], "labels": {
                 "node": node.name, "rack": node.rack, "switch": node.switch, "cluster": "sim", "job": exporter,
+                "instance": f"{node.name}:{EXPORTERS[exporter]}",  # as if each exporter had a port of its own
                 "__metrics_path__": f"/nodes/{node.name}/{exporter}/metrics"}}
             for node in self.nodes.values() for exporter in EXPORTERS
         ]  # fmt: skip

@@ -92,7 +92,7 @@ def test_the_fleet_is_63_by_8_with_a_target_for_each_exporter() -> None:
         "targets": ["127.0.0.1:9"],
         "labels": {
             "node": "gpu-001", "rack": "R01", "switch": "leaf-01", "cluster": "sim", "job": "dcgm",
-            "__metrics_path__": "/nodes/gpu-001/dcgm/metrics",
+            "instance": "gpu-001:9400", "__metrics_path__": "/nodes/gpu-001/dcgm/metrics",
         },
     }  # fmt: skip
     assert groups[-1]["labels"]["node"] == "gpu-063"
