@@ -38,11 +38,16 @@ def clean(
     return np.where(hidden, np.nan, canonical)
 
 
-def count_missing(values: npt.ArrayLike, low: Bounds, high: Bounds, sentinels: npt.ArrayLike) -> tuple[int, int]:
-    """(missing, impossible): numbers that say "no value", NaN and infinities; and numbers that cannot be."""
+def judge(values: npt.ArrayLike, low: Bounds, high: Bounds, sentinels: npt.ArrayLike) -> tuple[BoolArray, BoolArray]:
+    """(missing, impossible): which say "no value", are NaN or infinite; and which are numbers that cannot be."""
     raw = np.asarray(values, dtype=np.float64)
     missing = _no_value(raw, np.asarray(sentinels, dtype=np.int8))
-    impossible = _outside(raw, low, high) & ~missing
+    return missing, _outside(raw, low, high) & ~missing
+
+
+def count_missing(values: npt.ArrayLike, low: Bounds, high: Bounds, sentinels: npt.ArrayLike) -> tuple[int, int]:
+    """How many are missing and how many impossible, as `judge` says."""
+    missing, impossible = judge(values, low, high, sentinels)
     return int(np.count_nonzero(missing)), int(np.count_nonzero(impossible))
 
 

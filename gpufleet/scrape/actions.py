@@ -46,11 +46,11 @@ INSERT INTO scrape_targetstatus AS old
      samples_accepted, samples_rejected, samples_missing, samples_impossible, samples_disagreeing, first_bad_line)
 SELECT target_id, scraped_at, CASE WHEN reason = '' THEN scraped_at END, reason, detail,
        CASE WHEN reason = '' THEN 0 ELSE 1 END, duration_seconds, bytes, accepted, rejected, missing, impossible,
-       disagreeing, first_bad_line::jsonb
-FROM unnest(%s::bigint[], %s::timestamptz[], %s::text[], %s::text[], %s::float8[], %s::int[], %s::int[], %s::int[],
-            %s::int[], %s::int[], %s::int[], %s::text[])
-    AS told (target_id, scraped_at, reason, detail, duration_seconds, bytes, accepted, rejected, missing, impossible,
-             disagreeing, first_bad_line)
+       disagreeing, CASE WHEN first_bad_line IS NOT NULL THEN jsonb_build_object(
+           'line', first_bad_line -> 0, 'text', first_bad_line -> 1, 'reason', first_bad_line -> 2) END
+FROM jsonb_to_recordset(%s)
+    AS told (target_id bigint, scraped_at timestamptz, reason text, detail text, duration_seconds float8, bytes int,
+             accepted int, rejected int, missing int, impossible int, disagreeing int, first_bad_line jsonb)
 ORDER BY target_id
 ON CONFLICT (target_id) DO UPDATE SET
     last_scrape_at = EXCLUDED.last_scrape_at,
@@ -120,15 +120,9 @@ def write_statuses(statuses: Sequence[Status]) -> None:
     """How targets stand now; one statement. The same scrape again changes nothing."""
     if not statuses:
         return
-    rows = [
-        (
-            *(s.target_id, s.scraped_at, s.reason, s.detail.replace("\0", ""), s.duration_seconds, s.bytes, s.accepted),
-            *(s.rejected, s.missing, s.impossible, s.disagreeing, _bad_line(s)),
-        )
-        for s in statuses
-    ]
+    # One JSON text: psycopg writes arrays out item by item, orjson all at once.
     with connection.cursor() as cursor:
-        cursor.execute(_STATUSES, [list(column) for column in zip(*rows, strict=True)])
+        cursor.execute(_STATUSES, [orjson.dumps(statuses).decode()])
 
 
 def set_kinds(kinds: Mapping[int, str]) -> None:
@@ -146,10 +140,3 @@ def _mark(cycle_id: int, shard: int) -> bool:
             [shard, cycle_id, shard],
         )
         return bool(cursor.rowcount == 1)
-
-
-def _bad_line(status: Status) -> str | None:
-    if status.first_bad_line is None:
-        return None
-    number, text, reason = status.first_bad_line
-    return orjson.dumps({"line": number, "text": text.replace("\0", "\ufffd"), "reason": reason}).decode()

@@ -16,7 +16,7 @@ from gpufleet.scrape.exposition import ExpositionError, Parsed, read
 from gpufleet.scrape.failures import ScrapeFailed
 from gpufleet.scrape.fetch import Fetched
 from gpufleet.scrape.memory import Draft, NodeMemory, TargetMemory
-from gpufleet.scrape.plans import Plan
+from gpufleet.scrape.plans import Counter, Plan
 from gpufleet.scrape.series_cache import SeriesCache
 from gpufleet.store.frames import Frame, StoreError
 
@@ -81,6 +81,7 @@ class Reader:
         self._interval = interval_seconds
         self._targets: dict[int, TargetMemory] = {}
         self._nodes: dict[int, NodeMemory] = {}
+        self._counter = Counter()
 
     def forget(self) -> None:
         """Drops all that is remembered: after the database lost what it is about."""
@@ -98,8 +99,9 @@ class Reader:
         for scrape in scrapes:
             self._plan(scrape, gpu_ids.get(scrape.target.node_id, {}), now)
         result = CycleResult()
-        for scrape in scrapes:
-            _finish(scrape, cycle, result)
+        counts = self._count(scrapes)
+        for scrape, (missing, impossible) in zip(scrapes, counts, strict=True):
+            _finish(scrape, cycle, missing, impossible, result)
         self._let_go(cycle)
         return result
 
@@ -184,6 +186,11 @@ class Reader:
         except StoreError as error:
             scrape.fail(failures.COLLECTOR, str(error))
 
+    def _count(self, scrapes: Sequence[_Scrape]) -> list[tuple[int, int]]:
+        """(missing, impossible) of each scrape's lines; nothing of a scrape that failed."""
+        counted = iter(self._counter.count([(s.plan.bounds, s.parsed.values) for s in scrapes if s.plan and s.parsed]))
+        return [next(counted) if s.plan and s.parsed else (0, 0) for s in scrapes]
+
     def _let_go(self, cycle: int) -> None:
         if cycle % LIFE_CYCLES:
             return
@@ -218,15 +225,14 @@ def _shown(kind: str, plan: Plan) -> str:
     return Target.Kind.NODE if plan.is_node and kind == Target.Kind.UNKNOWN else kind
 
 
-def _finish(scrape: _Scrape, cycle: int, result: CycleResult) -> None:
+def _finish(scrape: _Scrape, cycle: int, missing: int, impossible: int, result: CycleResult) -> None:
     fetched, failure, parsed = scrape.fetched, scrape.failure, scrape.parsed
-    missing = impossible = disagreeing = accepted = rejected = 0
+    disagreeing = accepted = rejected = 0
     values = layout_id = None
     if parsed is not None:
         rejected = parsed.rejected
     if failure is None and parsed is not None and scrape.plan is not None:
         accepted, layout_id = parsed.accepted, scrape.plan.layout_id
-        missing, impossible = scrape.plan.bounds.count(parsed.values)
         values, disagreeing = scrape.plan.fold(parsed.values)
         kind = _shown(scrape.target.kind, scrape.plan)
         if kind != scrape.target.kind:

@@ -259,7 +259,7 @@ class _Reading:
         self.rejected += 1
         self.reasons[reason] = self.reasons.get(reason, 0) + 1
         if self.first_bad_line is None:
-            shown = text[: 4 * SHOWN_CHARACTERS].decode(errors="replace")[:SHOWN_CHARACTERS]
+            shown = text[: 4 * SHOWN_CHARACTERS].decode(errors="replace")[:SHOWN_CHARACTERS].replace("\0", "\ufffd")
             self.first_bad_line = (index + 1, shown, reason)
         if not self.known_names and reason not in _READABLE:
             start = _START.match(text)

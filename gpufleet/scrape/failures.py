@@ -36,4 +36,4 @@ class ScrapeFailed(Exception):
     def __init__(self, reason: str, detail: str = "") -> None:
         super().__init__(f"{reason}: {detail}" if detail else reason)
         self.reason = reason
-        self.detail = detail[:255]
+        self.detail = detail[:255].replace("\0", "")  # PostgreSQL keeps none
