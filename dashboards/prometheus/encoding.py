@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from django.http import HttpResponse
 
 from gpufleet.promql.engine import Answer, Row
 from gpufleet.promql.numbers import spelling
-from gpufleet.promql.vectors import FloatArray
+from gpufleet.promql.vectors import FloatArray, IntArray
 
 JSON = "application/json"
 
@@ -49,15 +50,14 @@ def _members(rows: Iterable[Row]) -> Iterable[bytes]:
 
 
 def _series(rows: Iterable[Row]) -> Iterable[bytes]:
-    openings: dict[int, bytes] = {}  # one text a step, which all series share
+    openings: list[bytes] = []
+    of: IntArray | None = None
     for row in rows:
-        points = []
-        for at, value in zip(row.times.tolist(), _numbers(row.values), strict=True):
-            opening = openings.get(at)
-            if opening is None:
-                opening = openings[at] = b"[" + _seconds(at) + b',"'
-            points.append(opening + value)
-        yield b'{"metric":' + orjson.dumps(row.labels) + b',"values":[' + b'"],'.join(points) + b'"]]}'
+        if row.times is not of:  # most series of an answer share their times
+            openings = [b"[" + _seconds(at) + b',"' for at in row.times.tolist()]
+            of = row.times
+        points = b'"],'.join(map(add, openings, _numbers(row.values)))
+        yield b'{"metric":' + orjson.dumps(row.labels) + b',"values":[' + points + b'"]]}'
 
 
 def _numbers(values: FloatArray) -> list[bytes]:

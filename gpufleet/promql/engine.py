@@ -81,7 +81,7 @@ def query_range(storage: Storage, query: str, start: int, end: int, step: int, l
 
 def _rows(steps: IntArray, vector: Vector) -> list[Row]:
     return [
-        Row(labels, steps[there], values[there])
+        Row(labels, steps, values) if there.all() else Row(labels, steps[there], values[there])
         for labels, values, there in zip(vector.labels, vector.values, vector.present, strict=True)
         if there.any()
     ]

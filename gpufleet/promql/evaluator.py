@@ -86,7 +86,7 @@ class Evaluator:
             case grammar.StringLiteral():
                 return str(tree.val)
             case grammar.VectorSelector():
-                return self._newest(tree)[0]
+                return self._newest(tree)
             case grammar.UnaryExpr():
                 return self._negative(tree)
             case grammar.BinaryExpr():
@@ -119,26 +119,23 @@ class Evaluator:
             self._read[key] = self.storage.select(matchers, start, end, self.budget)
         return self._read[key]
 
-    def _newest(self, selector: grammar.VectorSelector) -> tuple[Vector, FloatArray]:
-        """The newest sample of each series and step within the look-back, and its time in seconds (s, t)."""
+    def _newest(self, selector: grammar.VectorSelector, *, as_times: bool = False) -> Vector:
+        """The newest sample of each series and step within the look-back; or its time in seconds."""
         ends, back = self._ends(selector.offset, selector.at), self.budget.limits.lookback_millis
         groups = self._samples(matchers_of(selector), int(ends.min()) - back, int(ends.max()))
         labels: list[Any] = []
-        values, present, times = [], [], []
+        values, present = [], []
         self.budget.take(sum(len(group.labels) for group in groups), 0)
         for group in groups:
             places = np.searchsorted(group.times, ends, side="right") - 1
-            there = (places >= 0) & (group.times[places] >= ends - back)
+            times = group.times[places]
             picked = group.values[:, places]
+            present.append((places >= 0) & (times >= ends - back) & ~is_stale(picked))
+            values.append(np.broadcast_to(times / 1000.0, picked.shape) if as_times else picked)
             labels += group.labels
-            values.append(picked)
-            present.append(there & ~is_stale(picked))
-            times.append(np.broadcast_to(group.times[places] / 1000.0, picked.shape))
         if not labels:
-            return nothing(self.steps.size), np.empty((0, self.steps.size))
-        vector = Vector(labels, np.concatenate(values), np.concatenate(present))
-        ordered = in_order(vector)
-        return ordered, in_order(vector.with_values(np.concatenate(times))).values
+            return nothing(self.steps.size)
+        return in_order(Vector(labels, np.concatenate(values), np.concatenate(present)))
 
     def selection(self, tree: Any) -> Selection:
         """The windows of a range selector or a subquery."""
@@ -225,8 +222,7 @@ class Evaluator:
     def _timestamp(self, arguments: Sequence[Any]) -> Vector:
         inner = bare(arguments[0])
         if isinstance(inner, grammar.VectorSelector):
-            vector, times = self._newest(inner)
-            return vector.with_values(times).nameless()
+            return self._newest(inner, as_times=True).nameless()
         vector = self.vector(inner)
         return vector.with_values(np.broadcast_to(self.steps / 1000.0, vector.values.shape)).nameless()
 

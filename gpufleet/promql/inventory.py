@@ -7,8 +7,9 @@ name of a target's becomes `exported_..`, as in Prometheus.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,16 +17,17 @@ from django.db import connection
 from django.db.models import Q
 
 from gpufleet.core.times import from_unix
-from gpufleet.fleet.models import Placement, Target
+from gpufleet.fleet.models import Gpu, Placement, Target
 from gpufleet.promql.limits import Budget
-from gpufleet.promql.matchers import LabelMatcher, all_hold
+from gpufleet.promql.matchers import LabelMatcher
+from gpufleet.promql.shelf import Shelf
 from gpufleet.promql.vectors import NAME, Labels
 from gpufleet.store.models import Series
 
 # Of every scrape itself. Prometheus makes these too.
 UP, DURATION, SAMPLES = "up", "scrape_duration_seconds", "scrape_samples_scraped"
 SCRAPE_NAMES = (UP, DURATION, SAMPLES)
-_BY_LABEL = {"node": "node__name", "cluster": "cluster__name", "rack": "rack__name", "job": "job"}
+_COLUMNS = ("id", "target_id", "gpu_id", "name", "metric", "labels")
 # Each index is walked from one name to the next: there are few names and many series.
 _NAMES = """
 WITH RECURSIVE walk (name) AS (
@@ -34,6 +36,8 @@ WITH RECURSIVE walk (name) AS (
     SELECT (SELECT min({column}) FROM store_series WHERE {column} > walk.name) FROM walk WHERE walk.name IS NOT NULL
 ) SELECT name FROM walk WHERE name IS NOT NULL
 """
+
+shelf = Shelf()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,16 @@ class Listed:
     labels: Labels
 
 
+@dataclass(frozen=True, slots=True)
+class ListedTarget:
+    """A target and the labels that it gives to its series."""
+
+    labels: Labels
+    created_at: datetime
+    removed_at: datetime | None
+    is_replay: bool
+
+
 def metric_names() -> list[str]:
     """Every name that a series can be asked by: those of the exporters, the canonical ones, those of scrapes."""
     found = set(SCRAPE_NAMES)
@@ -57,44 +71,15 @@ def metric_names() -> list[str]:
     return sorted(found)
 
 
-def targets(matchers: Sequence[LabelMatcher], start: int, end: int) -> dict[int, Labels]:
-    """Labels of the targets that may have been scraped in the window (milliseconds), by id.
-
-    Replayed clusters only when a matcher names a cluster.
-    """
-    known = Q(created_at__lte=from_unix(_bounded(end))) & (
-        Q(removed_at=None) | Q(removed_at__gte=from_unix(_bounded(start)))
-    )
-    if not any(matcher.name == "cluster" for matcher in matchers):
-        known &= Q(cluster__is_replay=False)
-    for matcher in matchers:
-        column = _BY_LABEL.get(matcher.name)
-        if column and matcher.op == "=" and matcher.value:
-            known &= Q(**{column.replace("rack__", "node__rack__"): matcher.value})
-    rows = Target.objects.filter(known).values_list(
-        "id", "url", "job", "labels", "node__name", "node__rack__name", "cluster__name"
-    )
-    return {row[0]: _target_labels(*row[1:]) for row in rows}
-
-
 def list_series(matchers: Sequence[LabelMatcher], start: int, end: int, budget: Budget) -> list[Listed]:
     """The series that the matchers pick, under each name that they pick. Raises PromqlError at a limit."""
-    of_target = targets(matchers, start, end)
-    named = [matcher for matcher in matchers if matcher.name == NAME]
-    others = [matcher for matcher in matchers if matcher.name != NAME]
-    found: list[Listed] = []
-    rows = _rows(of_target, named, others)
-    placed = _places([row[2] for row in rows])
-    for series_id, target_id, gpu_id, name, metric, own, uuid, model, vendor in rows:
-        of = of_target[target_id]
-        gpu = placed.get(gpu_id, (None, "", ""))
-        about = _gpu_labels(uuid, model, vendor, *gpu) if gpu_id is not None else {}
-        plain = _joined(of, about, own)
-        if not all_hold(others, plain):
-            continue
-        for canonical, asked in ((False, name), (True, metric)):
-            if (not canonical or metric != name) and all(matcher.holds(asked) for matcher in named):
-                found.append(Listed(series_id, target_id, name, canonical, {**plain, NAME: asked}))
+    with shelf.fresh():
+        within = _targets_within(matchers, start, end)
+        test = _Test(matchers)
+        found = []
+        for one in _candidates([matcher for matcher in matchers if matcher.name == NAME], within):
+            if one.target_id in within and test.holds(one.labels):
+                found.append(one)
                 budget.take(len(found), 0)
     return found
 
@@ -104,49 +89,101 @@ def list_scrapes(matchers: Sequence[LabelMatcher], start: int, end: int) -> Iter
     names = [name for name in SCRAPE_NAMES if all(one.holds(name) for one in matchers if one.name == NAME)]
     if not names:
         return
-    for target_id, labels in targets(matchers, start, end).items():
+    test = _Test(matchers)
+    with shelf.fresh():
+        within = _targets_within(matchers, start, end)
+    for target_id, target in within.items():
         for name in names:
-            named = {**labels, NAME: name}
-            if all_hold(matchers, named):
+            named = {**target.labels, NAME: name}
+            if test.holds(named):
                 yield name, target_id, named
 
 
-def _rows(
-    of_target: dict[int, Labels], named: Sequence[LabelMatcher], others: Sequence[LabelMatcher]
-) -> list[tuple[Any, ...]]:
-    """Rows of the series that may be meant; what SQL cannot say is checked after."""
-    if not of_target:
-        return []
-    query = Series.objects.filter(target_id__in=list(of_target))
-    exact = next((one.value for one in named if one.op == "="), None)
-    if exact is None and named:
-        picked = [name for name in metric_names() if all(one.holds(name) for one in named)]
-        query = query.filter(Q(name__in=picked) | Q(metric__in=picked))
-    elif exact is not None:
-        query = query.filter(Q(name=exact) | Q(metric=exact))
-    for matcher in others:
-        if matcher.name == "UUID" and matcher.op == "=" and matcher.value:
-            query = query.filter(gpu__uuid=matcher.value)
-    return list(
-        query.order_by("id").values_list(
-            "id", "target_id", "gpu_id", "name", "metric", "labels", "gpu__uuid", "gpu__model", "gpu__vendor"
-        )
-    )
+class _Test:
+    """Whether labels fulfil matchers. Values repeat from series to series: each is looked at once."""
+
+    def __init__(self, matchers: Sequence[LabelMatcher]) -> None:
+        self._matchers: list[tuple[LabelMatcher, dict[str, bool]]] = [(matcher, {}) for matcher in matchers]
+
+    def holds(self, labels: Labels) -> bool:
+        for matcher, known in self._matchers:
+            value = labels.get(matcher.name, "")
+            verdict = known.get(value)
+            if verdict is None:
+                verdict = known[value] = matcher.holds(value)
+            if not verdict:
+                return False
+        return True
 
 
-def _places(gpu_ids: Sequence[int | None]) -> dict[int | None, tuple[int, str, str]]:
-    """(slot, bus, node) where each GPU was placed last."""
-    wanted = {gpu_id for gpu_id in gpu_ids if gpu_id is not None}
-    rows = Placement.objects.filter(gpu_id__in=wanted).order_by("starts_at", "id")
+def _targets_within(matchers: Sequence[LabelMatcher], start: int, end: int) -> dict[int, ListedTarget]:
+    """Targets that may have been scraped in the window. Replayed clusters only when a matcher names a cluster."""
+    low, high = from_unix(_bounded(start)), from_unix(_bounded(end))
+    all_clusters = any(matcher.name == "cluster" for matcher in matchers)
     return {
-        gpu_id: (slot, bus, node)
-        for gpu_id, slot, bus, node in rows.values_list("gpu_id", "slot", "pci_bus_id", "node__name")
+        target_id: target
+        for target_id, target in shelf.get("targets", _read_targets).items()
+        if target.created_at <= high
+        and (target.removed_at is None or target.removed_at >= low)
+        and (all_clusters or not target.is_replay)
     }
 
 
-def _gpu_labels(uuid: str, model: str, vendor: str, slot: int | None, bus: str, node: str) -> dict[str, str]:
-    index = "" if slot is None else str(slot)
+def _candidates(named: Sequence[LabelMatcher], within: Mapping[int, ListedTarget]) -> list[Listed]:
+    """Series that may be meant, as the matchers of the name tell."""
+    exact = next((one.value for one in named if one.op == "="), None)
+    if exact is not None:
+        query = Q(name=exact) | Q(metric=exact)
+        found: list[Listed] = shelf.get(("named", exact), lambda: _read_series(query))
+        return [one for one in found if one.labels[NAME] == exact]
+    condition = Q(target_id__in=list(within))
+    if named:
+        picked = [name for name in metric_names() if all(one.holds(name) for one in named)]
+        condition &= Q(name__in=picked) | Q(metric__in=picked)
+    return _read_series(condition)
+
+
+def _read_series(condition: Q) -> list[Listed]:
+    targets: dict[int, ListedTarget] = shelf.get("targets", _read_targets)
+    gpus: dict[int, Labels] = shelf.get("gpus", _read_gpus)
+    found = []
+    for series_id, target_id, gpu_id, name, metric, own in (
+        Series.objects.filter(condition).order_by("id").values_list(*_COLUMNS)
+    ):
+        if target_id not in targets:
+            continue
+        plain = _joined(targets[target_id].labels, gpus.get(gpu_id, {}), own)
+        found.append(Listed(series_id, target_id, name, False, {**plain, NAME: name}))
+        if metric != name:
+            found.append(Listed(series_id, target_id, name, True, {**plain, NAME: metric}))
+    return found
+
+
+def _read_targets() -> dict[int, ListedTarget]:
+    rows = Target.objects.order_by("id").values_list(
+        *("id", "created_at", "removed_at", "cluster__is_replay"),
+        *("url", "job", "labels", "node__name", "node__rack__name", "cluster__name"),
+    )
     return {
+        target_id: ListedTarget(_target_labels(*about), created_at, removed_at, is_replay)
+        for target_id, created_at, removed_at, is_replay, *about in rows
+    }
+
+
+def _read_gpus() -> dict[int, Labels]:
+    """Labels of each GPU, with the place where it was put last."""
+    rows = Placement.objects.order_by("starts_at", "id").values_list("gpu_id", "slot", "pci_bus_id", "node__name")
+    placed: dict[int, list[Any]] = {gpu_id: place for gpu_id, *place in rows}
+    nowhere: list[Any] = [None, "", ""]
+    return {
+        gpu_id: _gpu_labels(uuid, model, vendor, *placed.get(gpu_id, nowhere))
+        for gpu_id, uuid, model, vendor in Gpu.objects.values_list("id", "uuid", "model", "vendor")
+    }
+
+
+def _gpu_labels(uuid: str, model: str, vendor: str, slot: int | None, bus: str, node: str) -> Labels:
+    index = "" if slot is None else str(slot)
+    found = {
         "gpu": index,
         "UUID": uuid,
         "modelName": model,
@@ -154,23 +191,19 @@ def _gpu_labels(uuid: str, model: str, vendor: str, slot: int | None, bus: str, 
         "Hostname": node,
         "pci_bus_id": bus,
     }
+    return {name: value for name, value in found.items() if value}
 
 
-def _target_labels(
-    url: str, job: str, own: dict[str, str], node: str, rack: str | None, cluster: str
-) -> dict[str, str]:
+def _target_labels(url: str, job: str, own: dict[str, str], node: str, rack: str | None, cluster: str) -> Labels:
     """`instance` is the address that is scraped, unless the targets' file gives another."""
     found = {**own, "node": node, "cluster": cluster, "rack": rack or own.get("rack", ""), "job": job}
     found.setdefault("instance", urlsplit(url).netloc)
     return {name: value for name, value in found.items() if value}
 
 
-def _joined(target: Labels, gpu: Labels, own: dict[str, str]) -> dict[str, str]:
-    found = {name: value for name, value in gpu.items() if value}
-    for name, value in own.items():
-        if value:
-            found[f"exported_{name}" if name in target else name] = value
-    return {**found, **target}
+def _joined(target: Labels, gpu: Labels, own: dict[str, str]) -> dict[str, Any]:
+    kept = {f"exported_{name}" if name in target else name: value for name, value in own.items() if value}
+    return {**gpu, **kept, **target}
 
 
 def _bounded(at: int) -> float:

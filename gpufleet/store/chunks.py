@@ -102,6 +102,11 @@ class SealedSpan:
     def layout_id(self) -> int:
         return self._head[0]
 
+    @property
+    def layout_ids(self) -> frozenset[int]:
+        """The layouts that the scrapes had, FAILED among them when one failed."""
+        return frozenset(self._head[1])
+
     @cached_property
     def micros(self) -> IntArray:
         return decode_column(self.parts[1])
@@ -114,6 +119,8 @@ class SealedSpan:
     @cached_property
     def good_micros(self) -> IntArray:
         """Times of the columns of every matrix."""
+        if FAILED not in self.layout_ids:
+            return self.micros
         found: IntArray = self.micros[self.layout != FAILED]
         return found
 

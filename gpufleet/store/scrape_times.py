@@ -28,6 +28,7 @@ def scrape_times(
     """
     found: dict[int, list[tuple[IntArray, BoolArray]]] = {}
     rows: dict[int, list[tuple[float, bool]]] = {}
+    left_out = frozenset(leave_out)
     window = [from_unix(start), from_unix(end), list(leave_out)]
     condition = "scraped_at >= %s AND scraped_at < %s AND (layout_id IS NULL OR layout_id <> ALL(%s::bigint[]))"
     for target_id, at, good in read(target_ids, f"target_id, {AT}, layout_id IS NOT NULL", condition, window):
@@ -37,6 +38,8 @@ def scrape_times(
         found[target_id] = [(micros, np.array([good for _, good in mine]))]
     for ids, low, high in chunk_pieces(by_realm(target_ids).get(LIVE, []), start, end, 1):
         for span in read_spans(ids, low, high):
+            if span.layout_ids <= left_out:
+                continue
             inside = (span.micros >= round(low * 1e6)) & (span.micros < round(high * 1e6))
             inside &= ~np.isin(span.layout, list(leave_out))
             if inside.any():

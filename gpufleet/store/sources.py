@@ -81,10 +81,11 @@ def blocks(
         for low, high in windows:
             for run in _runs({one: wanted[one] for one in ids}, low, high, steps):
                 waiting.setdefault(run.table.target_id, []).append(run)
+    picks: dict[int, _Pick | None] = {}
     known = sorted(name_ids(names).values())  # a name that no chunk has is in no chunk that a frame could repeat
     for ids, low, high in chunk_pieces(live if known else [], start, end, len(known) + 1):
         for span in read_spans(ids, low, high, known):
-            block = _sealed_block(span, low, high, wanted[span.target_id], clean)
+            block = _sealed_block(span, low, high, wanted[span.target_id], clean, picks)
             if block is not None:
                 yield block
             waiting[span.target_id] = [run.without(span.micros) for run in waiting.get(span.target_id, ())]
@@ -161,35 +162,54 @@ def _run(rows: Sequence[tuple[int, float, int, bytes]], wanted: Wanted) -> Itera
         yield _Run(tables[layout_id], picks[layout_id], micros, raw)
 
 
-def _sealed_block(span: SealedSpan, start: float, end: float, series: IntArray, clean: bool) -> Block | None:
-    if span.layout_id == FAILED or not span.blobs:
+@dataclass(frozen=True, slots=True)
+class _Pick:
+    """Where the wanted series of a target stand in a layout, and for each name's id in its matrix: (columns, rows)."""
+
+    table: LayoutTable
+    places: IntArray
+    by_name: dict[int, tuple[IntArray, IntArray]]
+
+    @classmethod
+    def of(cls, layout_id: int, series: IntArray) -> _Pick | None:
+        table = layout_tables([layout_id]).get(layout_id) if layout_id != FAILED else None
+        if table is None:
+            return None
+        places = np.flatnonzero(np.isin(table.series_ids, series))
+        by_name = {}
+        for name, name_id in name_ids({table.names[place] for place in places.tolist()}).items():
+            of_name = table.by_name[name]
+            columns = np.flatnonzero(np.isin(places, of_name))
+            by_name[name_id] = columns, np.searchsorted(of_name, places[columns])
+        return cls(table, places, by_name)
+
+
+def _sealed_block(
+    span: SealedSpan, start: float, end: float, series: IntArray, clean: bool, picks: dict[int, _Pick | None]
+) -> Block | None:
+    """`picks`: those that were made before, by layout."""
+    if span.layout_id not in picks:
+        picks[span.layout_id] = _Pick.of(span.layout_id, series)
+    pick = picks[span.layout_id]
+    if pick is None or not pick.places.size or not span.blobs:
         return None
-    table = layout_tables([span.layout_id]).get(span.layout_id)
-    if table is None:
-        return None
-    picked = np.flatnonzero(np.isin(table.series_ids, series))
     micros = span.good_micros
     first, after = np.searchsorted(micros, [round(start * 1e6), round(end * 1e6)])
-    if not picked.size or first == after:
+    if first == after:
         return None
-    raw = np.full((after - first, picked.size), np.nan)
-    ids = name_ids({table.names[place] for place in picked.tolist()})
-    for name, name_id in ids.items():
-        if name_id not in span.blobs:
-            continue
-        of_name = table.by_name[name]
-        columns = np.flatnonzero(np.isin(picked, of_name))
-        rows = np.searchsorted(of_name, picked[columns])
-        raw[:, columns] = span.matrix(name_id)[rows, first:after].T
-    block = _block(table, picked, micros[first:after], raw, clean)
-    return replace(block, listed=_listed(span, table.series_ids[picked], slice(first, after)))
+    raw = np.full((after - first, pick.places.size), np.nan)
+    for name_id, (columns, rows) in pick.by_name.items():
+        if name_id in span.blobs:
+            raw[:, columns] = span.matrix(name_id)[rows, first:after].T
+    block = _block(pick.table, pick.places, micros[first:after], raw, clean)
+    return replace(block, listed=_listed(span, block.series_ids, slice(first, after)))
 
 
 def _listed(span: SealedSpan, series: IntArray, columns: slice) -> BoolArray | None:
     """Which of the good scrapes at `columns` listed which of the series; None when all did."""
-    layouts, which = np.unique(span.layout[span.layout != FAILED][columns], return_inverse=True)
-    if layouts.tolist() == [span.layout_id]:
+    if span.layout_ids <= {span.layout_id, FAILED}:
         return None
+    layouts, which = np.unique(span.layout[span.layout != FAILED][columns], return_inverse=True)
     tables = layout_tables(layouts.tolist())
     rows = [
         np.isin(series, tables[one].series_ids) if one in tables else np.zeros(series.size, dtype=np.bool_)
