@@ -129,6 +129,7 @@ def put_unit(tier: Tier, table: LayoutTable, start: float, cells: Steps, *, firs
         for row in read_rollups(tier, [table.target_id], start, start + 1, names, COLUMNS)
     }
     written, added = [], 0
+    packed: dict[bytes, bytes] = {}
     for name, places in table.by_name.items():
         fresh = cells.taken(slice(None), places)
         if not fresh.count.any():
@@ -136,7 +137,7 @@ def put_unit(tier: Tier, table: LayoutTable, start: float, cells: Steps, *, firs
         layout, before, over = _aligned(table, name, fresh, there.get(name), now)
         added += int(np.count_nonzero((over.count > 0) & (before.count == 0)))
         merged = laid_over(over, before) if first_wins else laid_over(before, over)
-        written.append(_record(tier, layout, names[name], start, merged))
+        written.append(_record(tier, layout, names[name], start, merged, packed))
     _upsert(tier, written)
     return added
 
@@ -163,15 +164,21 @@ def _wider(first: LayoutTable, second: LayoutTable, now: datetime) -> LayoutTabl
     return layout_table(ensure_layout(second.target_id, ids, now))
 
 
-def _record(tier: Tier, layout: LayoutTable, name_id: int, start: float, cells: Steps) -> tuple[Any, ...]:
-    blobs = {column: encode_column(_packable(getattr(cells, column)).T) for column in COLUMNS}
-    growth = None if np.isnan(cells.increase).all() else blobs["increase"]
-    plain = [blobs[column] for column in COLUMNS if column != "increase"]
-    return (from_unix(start), layout.target_id, layout.id, name_id, tier.steps, *plain, growth)
+def _record(
+    tier: Tier, layout: LayoutTable, name_id: int, start: float, cells: Steps, packed: dict[bytes, bytes]
+) -> tuple[Any, ...]:
+    blobs = [_encoded(getattr(cells, column), packed) for column in COLUMNS[:-1]]
+    growth = None if np.isnan(cells.increase).all() else _encoded(cells.increase, packed)
+    return (from_unix(start), layout.target_id, layout.id, name_id, tier.steps, *blobs, growth)
 
 
-def _packable(cells: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    return cells.astype(np.int32) if cells.dtype == np.int64 else cells
+def _encoded(cells: npt.NDArray[Any], packed: dict[bytes, bytes]) -> bytes:
+    """Bytes of a column. Most columns of a target are equal to another one: counts, and whatever never moves."""
+    column = np.ascontiguousarray((cells.astype(np.int32) if cells.dtype == np.int64 else cells).T)
+    key = column.tobytes()
+    if key not in packed:
+        packed[key] = encode_column(column)
+    return packed[key]
 
 
 def _decoded(blob: bytes, steps: int) -> npt.NDArray[Any]:
