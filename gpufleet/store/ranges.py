@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from gpufleet.store.counters import increase
 from gpufleet.store.frames import FloatArray, IntArray, StoreError
 from gpufleet.store.layouts import Labels
+from gpufleet.store.lines import Line, Lines, Scope, lines_of, united
 from gpufleet.store.models import Series
 from gpufleet.store.sources import Block, blocks
 from gpufleet.store.tiered import Part, Window, parts
@@ -80,53 +81,6 @@ class Samples(NamedTuple):
     values: FloatArray
 
 
-@dataclass(slots=True)
-class _Line:
-    number: int
-    gpu_id: int | None
-    node_id: int
-    labels: Labels
-    newest: float = -math.inf
-
-
-class _Lines:
-    """The lines of a read: the series of one GPU and equal labels are one, whichever targets they came through."""
-
-    def __init__(self, metric: str, scope: dict[str, Any]) -> None:
-        self.lines: list[_Line] = []
-        self.of_series: dict[int, _Line] = {}
-        self.node_of_target: dict[int, int] = {}
-        of_target: dict[int, list[int]] = {}
-        self.targets_of_gpu: dict[int, set[int]] = {}
-        self.unit, self.kind = "", ""
-        self.names: set[str] = set()
-        found = Series.objects.filter(metric=metric, **scope).order_by("id")
-        seen: dict[Any, _Line] = {}
-        for row in found.values_list("id", "gpu_id", "target_id", "target__node_id", "name", "labels", "unit", "kind"):
-            series_id, gpu_id, target_id, node_id, name, labels, self.unit, self.kind = row
-            self.names.add(name)
-            of_target.setdefault(target_id, []).append(series_id)
-            key = (gpu_id, None if gpu_id else node_id, tuple(sorted(labels.items())))
-            line = seen.get(key)
-            if line is None:
-                line = seen[key] = _Line(0, gpu_id, node_id, labels)
-                self.lines.append(line)
-            self.of_series[series_id] = line
-            self.node_of_target[target_id] = node_id
-            if gpu_id is not None:
-                self.targets_of_gpu.setdefault(gpu_id, set()).add(target_id)
-        self.lines.sort(key=lambda line: (line.gpu_id or 0, line.node_id, sorted(line.labels.items())))
-        for number, line in enumerate(self.lines):
-            line.number = number
-        self.wanted = {target_id: np.array(ids, dtype=np.int64) for target_id, ids in of_target.items()}
-
-    def blocks(self, start: float, end: float) -> Iterator[Block]:
-        return blocks(self.wanted, start, end, self.names)
-
-    def of(self, found: Block | Part) -> list[_Line]:
-        return [self.of_series[series_id] for series_id in found.series_ids.tolist()]
-
-
 def read_range(
     metric: str,
     gpu_ids: Sequence[int] | None = None,
@@ -141,26 +95,71 @@ def read_range(
     A GPU's row follows its UUID over targets and nodes. Counters come as their raw readings (`counters.increase`
     turns them into growth). Raises StoreError for a window that is empty or has too many steps.
     """
+    return read_ranges([metric], gpu_ids, node_ids, start=start, end=end, step=step)[metric]
+
+
+def read_ranges(
+    metrics: Sequence[str],
+    gpu_ids: Sequence[int] | None = None,
+    node_ids: Sequence[int] | None = None,
+    *,
+    start: float,
+    end: float,
+    step: float,
+) -> dict[str, RangeResult]:
+    """As `read_range`, for several metrics: what is read for one of them serves all."""
     times = _steps(start, end, step)
-    lines = _Lines(metric, _scope(gpu_ids, node_ids))
-    shape = (len(lines.lines), times.size)
-    _check_cells(*shape)
-    total, count = np.zeros(shape), np.zeros(shape, dtype=np.int64)
-    low, high = np.full(shape, np.inf), np.full(shape, -np.inf)
-    for part in parts(lines.wanted, lines.names, Window(start, end, step, _SUMMARY)):
-        columns = lines.of(part)
-        _note_node(columns, part, lines.node_of_target[part.target_id])
-        cells = np.array([line.number for line in columns])[np.newaxis, :], part.cells.steps[:, np.newaxis]
-        # Two series of a target may be of one line, hence `at`.
-        np.add.at(total, cells, np.nan_to_num(part.cells.sum))
-        np.add.at(count, cells, part.cells.count)
-        np.fmin.at(low, cells, part.cells.min)
-        np.fmax.at(high, cells, part.cells.max)
-    none = count == 0
-    mean = np.divide(total, count, out=np.full(shape, np.nan), where=~none)
-    low[none] = high[none] = np.nan
-    rows = [RangeRow(line.gpu_id, line.node_id, mean[n], low[n], high[n]) for n, line in enumerate(lines.lines)]
-    return RangeResult(times, rows, [line.labels for line in lines.lines], lines.unit, lines.kind)
+    found = lines_of(metrics, Scope.of(gpu_ids, node_ids))
+    _check_cells(sum(len(lines.lines) for lines in found.values()), times.size)
+    sums = {metric: _Sums.empty(len(lines.lines), times.size) for metric, lines in found.items()}
+    names = {name for lines in found.values() for name in lines.names}
+    for part in parts(united(lines.wanted for lines in found.values()), names, Window(start, end, step, _SUMMARY)):
+        for metric, lines in found.items():
+            lines.note(part.series_ids, part.newest)
+            sums[metric].add(lines.numbers(part.series_ids), part)
+    return {metric: sums[metric].result(times, lines) for metric, lines in found.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Sums:
+    """Arrays (lines x steps)."""
+
+    total: FloatArray
+    count: IntArray
+    low: FloatArray
+    high: FloatArray
+
+    @classmethod
+    def empty(cls, lines: int, steps: int) -> _Sums:
+        shape = (lines, steps)
+        low, high = (np.full(shape, np.nan) for _ in range(2))
+        return cls(np.zeros(shape), np.zeros(shape, dtype=np.int64), low, high)
+
+    def add(self, numbers: IntArray, part: Part) -> None:
+        cells = part.cells
+        for columns in distinct(numbers):
+            at = np.ix_(numbers[columns], cells.steps)
+            self.total[at] += np.nan_to_num(cells.sum[:, columns].T)
+            self.count[at] += cells.count[:, columns].T
+            self.low[at] = np.fmin(self.low[at], cells.min[:, columns].T)
+            self.high[at] = np.fmax(self.high[at], cells.max[:, columns].T)
+
+    def result(self, times: FloatArray, lines: Lines) -> RangeResult:
+        mean = np.divide(self.total, self.count, out=np.full(self.total.shape, np.nan), where=self.count > 0)
+        rows = [
+            RangeRow(line.gpu_id, line.node_id, mean[n], self.low[n], self.high[n])
+            for n, line in enumerate(lines.lines)
+        ]
+        return RangeResult(times, rows, [line.labels for line in lines.lines], lines.unit, lines.kind)
+
+
+def distinct(numbers: IntArray) -> Iterator[IntArray]:
+    """Places of numbers that are not -1, in groups within which each number is there once."""
+    left = np.flatnonzero(numbers >= 0)
+    while left.size:
+        _, first = np.unique(numbers[left], return_index=True)
+        yield left[first]
+        left = np.delete(left, first)
 
 
 def read_increase(
@@ -178,14 +177,13 @@ def read_increase(
     give the first step its beginning. Raises StoreError as `read_range` does.
     """
     times = _steps(start, end, step)
-    lines = _Lines(metric, _scope(gpu_ids, node_ids))
+    lines = lines_of([metric], Scope.of(gpu_ids, node_ids))[metric]
     _check_cells(len(lines.lines), times.size)
     pieces: list[list[FloatArray]] = [[] for _ in lines.lines]
-    for block in lines.blocks(max(0.0, start - LEAD_SECONDS), end):
-        columns = lines.of(block)
-        _note_node(columns, block, lines.node_of_target[block.layout.target_id])
-        for column, line in enumerate(columns):
-            pieces[line.number].append(np.column_stack((block.times, block.values[:, column])))
+    for block in blocks(lines.wanted, max(0.0, start - LEAD_SECONDS), end, lines.names):
+        lines.note(block.series_ids, [float(block.times[-1])] * block.places.size)
+        for column, number in enumerate(lines.numbers(block.series_ids).tolist()):
+            pieces[number].append(np.column_stack((block.times, block.values[:, column])))
     rows = []
     for line in lines.lines:
         samples = np.concatenate(pieces[line.number]) if pieces[line.number] else np.empty((0, 2))
@@ -208,34 +206,28 @@ def read_band(metric: str, cluster_id: int, start: float, end: float, step: floa
 def read_bands(metrics: Sequence[str], cluster_id: int, start: float, end: float, step: float) -> dict[str, Band]:
     """As `read_band`, for several metrics: each frame is read once for all of them."""
     times = _steps(start, end, step)
-    of_metric = {metric: _Lines(metric, {"target__cluster_id": cluster_id}) for metric in metrics}
+    of_metric = lines_of(metrics, Scope.cluster(cluster_id))
     _check_cells(sum(len(lines.lines) for lines in of_metric.values()), times.size)
     grids = {metric: np.full((len(lines.lines), times.size), np.nan) for metric, lines in of_metric.items()}
-    wanted: dict[int, IntArray] = {}
-    for lines in of_metric.values():
-        for target_id, ids in lines.wanted.items():
-            wanted[target_id] = np.union1d(wanted[target_id], ids) if target_id in wanted else ids
-
-    names = {name for lines in of_metric.values() for name in lines.names}
     seen = {metric: np.full(grid.shape, -np.inf) for metric, grid in grids.items()}
+    names = {name for lines in of_metric.values() for name in lines.names}
+    wanted = united(lines.wanted for lines in of_metric.values())
     for part in parts(wanted, names, Window(start, end, step, frozenset({"last"}))):
         for metric, lines in of_metric.items():
-            _spread(grids[metric], seen[metric], lines, part)
+            _spread(grids[metric], seen[metric], lines.numbers(part.series_ids), part)
     return {
         metric: Band(times, *_percentiles(grid), np.count_nonzero(~np.isnan(grid), axis=0))
         for metric, grid in grids.items()
     }
 
 
-def _spread(grid: FloatArray, seen: FloatArray, lines: _Lines, part: Part) -> None:
+def _spread(grid: FloatArray, seen: FloatArray, numbers: IntArray, part: Part) -> None:
     """Puts the newest values of a part's steps into the grid (lines x steps); `seen`: times of what is there."""
-    for column, series_id in enumerate(part.series_ids.tolist()):
-        line = lines.of_series.get(series_id)
-        if line is not None:
-            values, at = part.cells.last[:, column], part.last_at[:, column]
-            newer = at > seen[line.number, part.cells.steps]
-            steps = part.cells.steps[newer]
-            grid[line.number, steps], seen[line.number, steps] = values[newer], at[newer]
+    for columns in distinct(numbers):
+        at = np.ix_(numbers[columns], part.cells.steps)
+        newer = seen[at] < part.last_at[:, columns].T
+        grid[at] = np.where(newer, part.cells.last[:, columns].T, grid[at])
+        seen[at] = np.where(newer, part.last_at[:, columns].T, seen[at])
 
 
 def read_last_before(
@@ -245,7 +237,7 @@ def read_last_before(
 
     Looks back in windows that double, so that a value of a moment ago costs little. A GPU without one is left out.
     """
-    lines = _Lines(metric, {"gpu_id__in": list(gpu_ids)})
+    lines = lines_of([metric], Scope("gpu_id", tuple(gpu_ids)))[metric]
     found: dict[int, tuple[float, float]] = {}
     until, length, floor = at, 120.0, at - within_seconds
     while until > floor:
@@ -255,7 +247,7 @@ def read_last_before(
         since = max(floor, until - length)
         newer: dict[int, tuple[float, float]] = {}
         for block in blocks({one: lines.wanted[one] for one in targets}, since, until, lines.names):
-            _keep_last(block, lines.of(block), newer)
+            _keep_last(block, [lines.of_series[one] for one in block.series_ids.tolist()], newer)
         found = {**newer, **found}
         until, length = since, length * 2
     return found
@@ -288,12 +280,6 @@ def _in_order(parts: Sequence[tuple[FloatArray, FloatArray]]) -> Samples:
     return Samples(times[order], np.concatenate([part[1] for part in parts])[order])
 
 
-def _scope(gpu_ids: Sequence[int] | None, node_ids: Sequence[int] | None) -> dict[str, Any]:
-    if (gpu_ids is None) == (node_ids is None):
-        raise StoreError("give either GPUs or nodes")
-    return {"gpu_id__in": list(gpu_ids)} if gpu_ids is not None else {"target__node_id__in": list(node_ids or ())}
-
-
 def _check_cells(lines: int, steps: int) -> None:
     if lines * steps > MAX_CELLS:
         raise StoreError(f"{lines} series of {steps} steps are too many for one read; use longer steps")
@@ -310,13 +296,6 @@ def _steps(start: float, end: float, step: float) -> FloatArray:
 
 def _bucket(times: FloatArray, start: float, step: float) -> IntArray:
     return np.floor((times - start) / step).astype(np.int64)
-
-
-def _note_node(columns: Sequence[_Line], found: Block | Part, node_id: int) -> None:
-    newest = found.newest if isinstance(found, Part) else float(found.times[-1])
-    for line in columns:
-        if newest > line.newest:
-            line.newest, line.node_id = newest, node_id
 
 
 def _percentiles(grid: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -339,7 +318,7 @@ def _percentiles(grid: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     return at(0.05), at(0.5), at(0.95)
 
 
-def _keep_last(block: Block, columns: Sequence[_Line], newest: dict[int, tuple[float, float]]) -> None:
+def _keep_last(block: Block, columns: Sequence[Line], newest: dict[int, tuple[float, float]]) -> None:
     for column, line in enumerate(columns):
         there = np.flatnonzero(~np.isnan(block.values[:, column]))
         if there.size and line.gpu_id is not None:

@@ -8,8 +8,9 @@ target is answered by one tier alone, and the answer is the same whichever it is
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -48,16 +49,15 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What `series_ids` (k) of one target did in the steps `cells.steps` (m): arrays (m x k), canonical.
+    """What `series_ids` (k) did in the steps `cells.steps` (m): arrays (m x k), canonical.
 
-    `last_at` (m x k): Unix seconds of `last`, of a roll-up the start of its step. `newest`: the newest time in it.
+    `last_at` (m x k): Unix seconds of `last`, of a roll-up the start of its step. `newest` (k): newest time of each.
     """
 
-    target_id: int
     series_ids: IntArray
     cells: Reduced
     last_at: FloatArray
-    newest: float
+    newest: list[float]
 
 
 class _Taken:
@@ -73,11 +73,16 @@ class _Taken:
     def slots(self, times: FloatArray) -> IntArray:
         return ((np.maximum(times, self.start) - self.start) // self.seconds).astype(np.int64)
 
-    def take(self, target_id: int, times: FloatArray, seconds: int = 0) -> None:
-        """Notes that samples at `times`, or steps of `seconds` that begin there, have been answered."""
+    def take(self, target_id: int, times: FloatArray) -> None:
+        """Notes that scrapes at `times` have been answered."""
+        self.grid[self.row[target_id], self.slots(times)] = True
+
+    def take_steps(self, owners: IntArray, times: FloatArray, there: BoolArray, seconds: int) -> None:
+        """Notes steps of `seconds` that begin at `times`; `there` (steps x owners)."""
         first = self.slots(times)
         for more in range(max(1, seconds // self.seconds)):
-            self.grid[self.row[target_id], np.minimum(first + more, self.grid.shape[1] - 1)] = True
+            slots = np.minimum(first + more, self.grid.shape[1] - 1)
+            self.grid[owners[np.newaxis, :], slots[:, np.newaxis]] |= there
 
     def take_spans(self) -> None:
         """Takes every span of which anything is taken: a fine step asks roll-ups only where no scrape is."""
@@ -118,44 +123,79 @@ def _of_block(block: Block, window: Window) -> Part:
     bucket = np.floor((block.times - window.start) / window.step).astype(np.int64)
     there = (~np.isnan(block.values)).astype(np.int64)
     cells = dict.fromkeys(("sum", "min", "max", "last"), block.values)
-    return _part(block.layout.target_id, block.series_ids, bucket, block.times, {"count": there, **cells}, window)
+    newest = [float(block.times[-1])] * block.places.size
+    return _part(block.series_ids, bucket, block.times, {"count": there, **cells}, newest, window)
 
 
 def _of_tier(tier: Tier, live: Wanted, names: Collection[str], window: Window, taken: _Taken) -> Iterator[Part]:
     left = taken.left()
     known = name_ids(names) if left else {}
     before = taken.grid.copy()
+    columns = window.columns if window.columns == {"last"} else {"count", *window.columns}
     for ids, low, high in chunk_pieces(
         left if known else [], window.start, window.end, len(known) + 1, tier.unit_seconds
     ):
-        for row in read_rollups(tier, ids, low, high, known, {"count", *window.columns}):
-            picked = np.flatnonzero(np.isin(row.layout.series_ids[row.places], live[row.target_id]))
-            times, rows = _steps_of(tier, row, picked, (low, high))
-            free = ~before[taken.row[row.target_id], taken.slots(times)]
-            times, rows = times[free], rows[free]
-            if times.size:
-                taken.take(row.target_id, times, tier.seconds)
-                yield _of_row(tier, row, picked, times, rows, window)
+        units: dict[float, list[RolledRow]] = {}
+        for row in read_rollups(tier, ids, low, high, known, columns):
+            units.setdefault(row.starts_at, []).append(row)
+        for rows in units.values():
+            yield from _of_unit(tier, rows, live, (low, high), window, before, taken)
 
 
-def _steps_of(tier: Tier, row: RolledRow, picked: IntArray, piece: tuple[float, float]) -> tuple[FloatArray, IntArray]:
-    """(starts, places) of the steps with data whose middle lies in the piece.
+def _of_unit(
+    tier: Tier,
+    rows: list[RolledRow],
+    live: Wanted,
+    piece: tuple[float, float],
+    window: Window,
+    before: BoolArray,
+    taken: _Taken,
+) -> Iterator[Part]:
+    """All rows of one unit of time at once, whichever targets they are of.
 
     A step belongs where its middle lies, so a window that cuts steps is right to half of one at each end.
     """
-    times = row.starts_at + tier.seconds * np.arange(tier.steps, dtype=np.float64)
+    times = rows[0].starts_at + tier.seconds * np.arange(tier.steps, dtype=np.float64)
     middle = times + tier.seconds / 2
-    there = (row.columns["count"][:, picked] > 0).any(axis=1) & (middle >= piece[0]) & (middle < piece[1])
-    return times[there], np.flatnonzero(there)
-
-
-def _of_row(tier: Tier, row: RolledRow, picked: IntArray, times: FloatArray, rows: IntArray, window: Window) -> Part:
+    inside = np.flatnonzero((middle >= piece[0]) & (middle < piece[1]))
+    if not inside.size:
+        return
+    times = times[inside]
+    series, owner, cells = _joined(rows, live, inside, taken.row)
+    owners, of_owner = np.unique(owner, return_inverse=True)
+    free = ~before[owners[:, np.newaxis], taken.slots(times)].T
+    there = (cells["count"] > 0) & free[:, of_owner]
+    present = np.zeros((owners.size, times.size), dtype=np.int64)
+    np.add.at(present, of_owner, there.T)
+    taken.take_steps(owners, times, (present > 0).T, tier.seconds)
+    masked = {name: np.where(there, values, 0 if name == "count" else np.nan) for name, values in cells.items()}
     bucket, again = _buckets(times, tier.seconds, window)
-    cells = {name: values[np.ix_(rows, picked)][again] for name, values in row.columns.items()}
-    scale = row.layout.scale[row.places[picked]]
-    canonical = {name: values if name == "count" else values * scale for name, values in cells.items()}
-    series = row.layout.series_ids[row.places[picked]]
-    return _part(row.target_id, series, bucket, times[again], canonical, window)
+    if again.size:
+        newest = np.where(there, times[:, np.newaxis], -np.inf).max(axis=0).tolist()
+        spread = {name: values if again.size == times.size else values[again] for name, values in masked.items()}
+        yield _part(series, bucket, times[again], spread, newest, window)
+
+
+def _joined(
+    rows: list[RolledRow], live: Wanted, inside: IntArray, row_of: dict[int, int]
+) -> tuple[IntArray, IntArray, dict[str, npt.NDArray[Any]]]:
+    """(series, rows of their targets in the grid, columns (steps x series), canonical)."""
+    series: list[IntArray] = []
+    owner: list[IntArray] = []
+    lists: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in rows[0].columns}
+    for row in rows:
+        ids = row.layout.series_ids[row.places]
+        picked = np.flatnonzero(np.isin(ids, live[row.target_id]))
+        series.append(ids[picked])
+        owner.append(np.full(picked.size, row_of[row.target_id]))
+        scale = row.layout.scale[row.places[picked]]
+        for name, values in row.columns.items():
+            part = values[inside[0] : inside[-1] + 1, picked]
+            lists[name].append(part if name == "count" else part * scale)
+    cells = {name: np.concatenate(parts_, axis=1) for name, parts_ in lists.items()}
+    if "count" not in cells:
+        cells["count"] = (~np.isnan(cells["last"])).astype(np.int64)
+    return np.concatenate(series), np.concatenate(owner), cells
 
 
 def _buckets(times: FloatArray, seconds: int, window: Window) -> tuple[IntArray, IntArray]:
@@ -171,13 +211,13 @@ def _buckets(times: FloatArray, seconds: int, window: Window) -> tuple[IntArray,
 
 
 def _part(
-    target_id: int,
     series_ids: IntArray,
     bucket: IntArray,
     times: FloatArray,
-    cells: dict[str, npt.NDArray[np.float64] | IntArray],
+    cells: Mapping[str, npt.NDArray[Any]],
+    newest: list[float],
     window: Window,
 ) -> Part:
     found = reduced(bucket, cells, window.columns)
     last_at = np.where(found.last_row < 0, -np.inf, times[np.maximum(found.last_row, 0)])
-    return Part(target_id, series_ids, found, last_at, float(times[-1]))
+    return Part(series_ids, found, last_at, newest)
