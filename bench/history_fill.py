@@ -40,6 +40,7 @@ from gpufleet.store.seal import GRACE, seal  # noqa: E402
 
 START = datetime(2026, 11, 29, tzinfo=UTC)
 INTERVAL = 15
+RECORD = Path("/tmp/gpufleet-history-fill.jsonl")  # noqa: S108
 
 
 def fleet_of(world: World) -> tuple[Cluster, list[ActiveTarget]]:
@@ -83,13 +84,13 @@ def server_cpu() -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def fill_span(
-    world: World, cluster: Cluster, targets: list[ActiveTarget], reader: Reader, start: float
+def append_span(
+    world: World, cluster: Cluster, targets: list[ActiveTarget], reader: Reader, start: float, seconds: float
 ) -> dict[str, float]:
-    """Two hours; returns samples, and seconds of CPU of this process and of the server for appending and sealing."""
-    spent = dict.fromkeys(("samples", "append_cpu", "append_server", "seal_cpu", "seal_server", "seal_wall"), 0.0)
+    """Appends `seconds` of the fleet; returns samples, and seconds of CPU of this process and of the server."""
+    spent = dict.fromkeys(("samples", "append_cpu", "append_server"), 0.0)
     chance = np.random.default_rng(round(start))
-    for cycle in range(round(start) // INTERVAL, round(start + SPAN_SECONDS) // INTERVAL):
+    for cycle in range(round(start) // INTERVAL, round(start + seconds) // INTERVAL):
         late = chance.gamma(2.0, 0.002, len(targets))
         fetched = []
         for number, target in enumerate(targets):
@@ -103,6 +104,11 @@ def fill_span(
         spent["append_cpu"] += time.process_time() - before[0]
         spent["append_server"] += server_cpu() - before[1]
         spent["samples"] += sum(frame.accepted for frame in result.frames)
+    return spent
+
+
+def seal_span(targets: list[ActiveTarget], start: float) -> dict[str, float]:
+    spent: dict[str, float] = {}
     before, wall = (time.process_time(), server_cpu()), time.perf_counter()
     done = seal(datetime.fromtimestamp(start + SPAN_SECONDS, tz=UTC) + GRACE)
     assert done.spans == len(targets)
@@ -117,7 +123,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     parser.add_argument("--hours", type=int, default=24)
     parser.add_argument("--nodes", type=int, default=63)
-    parser.add_argument("--record", type=Path, default=Path("/tmp/gpufleet-history-fill.jsonl"))  # noqa: S108
+    parser.add_argument("--open-minutes", type=int, default=0, help="then append so many minutes that stay frames")
+    parser.add_argument("--record", type=Path, default=RECORD)
     given = parser.parse_args()
     world = World(nodes=given.nodes)
     cluster, targets = fleet_of(world)
@@ -130,9 +137,14 @@ def main() -> None:
     for number in range(given.hours * 3600 // round(SPAN_SECONDS)):
         start = (START + number * timedelta(seconds=SPAN_SECONDS)).timestamp()
         if start not in done:
-            row = {"start": start, **fill_span(world, cluster, targets, reader, start)}
+            row = {"start": start, **append_span(world, cluster, targets, reader, start, SPAN_SECONDS)}
+            row |= seal_span(targets, start)
             with given.record.open("a") as record:
                 record.write(json.dumps(row) + "\n")
+    if given.open_minutes:
+        start = (START + timedelta(hours=given.hours)).timestamp()
+        append_span(world, cluster, targets, reader, start, given.open_minutes * 60)
+        return
     report([json.loads(line) for line in given.record.read_text().splitlines()])
 
 

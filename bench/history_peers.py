@@ -5,6 +5,7 @@ Prometheus makes them itself: without that they would need far more. It goes on 
 
     DATABASE_URL=postgresql:///gpufleet_history python bench/history_peers.py fill [--data /tmp/gpufleet-peers]
     DATABASE_URL=postgresql:///gpufleet_history python bench/history_peers.py sizes
+    DATABASE_URL=postgresql:///gpufleet_history python bench/history_peers.py open   # what is not sealed, too
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -106,10 +108,8 @@ def fill_span(data: Path, start: float) -> int:
         out.write("# EOF\n")
     import_lines(lines)
     (data / "prometheus").mkdir(exist_ok=True)
-    subprocess.run(
-        ["promtool", "tsdb", "create-blocks-from", "openmetrics", "-q", str(text), str(data / "prometheus")], check=True,
-        stdout=subprocess.DEVNULL,
-    )  # fmt: skip
+    command = ["promtool", "tsdb", "create-blocks-from", "openmetrics", "-q", str(text), str(data / "prometheus")]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     text.unlink()
     return samples
 
@@ -121,11 +121,12 @@ def import_lines(lines: bytearray) -> None:
         lines.clear()
 
 
-def fill(data: Path) -> None:
+def fill(data: Path, *, with_open: bool) -> None:
     data.mkdir(exist_ok=True)
     record = data / "record.jsonl"
     done = {json.loads(line)["start"] for line in record.read_text().splitlines()} if record.exists() else set()
-    starts = [json.loads(line)["start"] for line in Path("/tmp/gpufleet-history-fill.jsonl").read_text().splitlines()]
+    starts = [json.loads(line)["start"] for line in ours.RECORD.read_text().splitlines()]
+    starts += [starts[-1] + SPAN_SECONDS] if with_open else []
     command, ready = victoria(data)
     with served(command, ready):
         for start in starts:
@@ -164,14 +165,16 @@ def sizes(data: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
-    parser.add_argument("what", choices=("fill", "sizes", "clean"))
-    parser.add_argument("--data", type=Path, default=Path("/tmp/gpufleet-peers"))
+    parser.add_argument("what", choices=("fill", "sizes", "open", "clean"))
+    parser.add_argument("--data", type=Path, default=Path("/tmp/gpufleet-peers"))  # noqa: S108
     given = parser.parse_args()
     os.environ.setdefault("TZ", "UTC")
     if given.what == "clean":
         shutil.rmtree(given.data)
     else:
-        {"fill": fill, "sizes": sizes}[given.what](given.data)
+        {"fill": partial(fill, with_open=False), "open": partial(fill, with_open=True), "sizes": sizes}[given.what](
+            given.data
+        )
 
 
 if __name__ == "__main__":

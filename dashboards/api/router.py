@@ -17,7 +17,7 @@ from ninja.errors import AuthenticationError, HttpError, ValidationError
 from ninja.openapi.schema import OpenAPISchema
 from ninja.parser import Parser
 
-from dashboards.api import availability, fleet, incidents, maintenance, nodes, series, silences, trends
+from dashboards.api import availability, fleet, history, incidents, maintenance, nodes, series, silences, trends
 from dashboards.api.problems import Problem, problem_response
 from gpufleet import __version__
 
@@ -54,7 +54,7 @@ api = Api(
     urls_namespace="api-v1",
     parser=StrictParser(),
 )
-for part in (fleet, nodes, series, incidents, silences, maintenance, availability, trends):
+for part in (fleet, nodes, series, history, incidents, silences, maintenance, availability, trends):
     api.add_router("", part.router)
 
 

@@ -67,6 +67,7 @@ class SeriesRow(Schema):
     node: str
     gpu_uuid: str | None
     slot: int | None
+    metric: str
     labels: dict[str, str]
     values: list[float | None]
 
@@ -76,6 +77,35 @@ class SeriesOut(Schema):
     unit: str
     times: list[float]
     series: list[SeriesRow]
+
+
+class ValueRow(Schema):
+    node: str
+    gpu_uuid: str | None
+    slot: int | None
+    labels: dict[str, str]
+    at: float
+    value: float
+
+
+class ValuesOut(Schema):
+    metric: str
+    unit: str
+    values: list[ValueRow]
+
+
+class BandRow(Schema):
+    metric: str
+    unit: str
+    p5: list[float | None]
+    p50: list[float | None]
+    p95: list[float | None]
+    present: list[int]
+
+
+class BandsOut(Schema):
+    times: list[float]
+    bands: list[BandRow]
 
 
 class EvidenceOut(Schema):

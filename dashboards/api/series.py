@@ -1,8 +1,9 @@
-"""GET /series: one metric over time."""
+"""GET /series: metrics over time."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -19,11 +20,13 @@ from gpufleet.catalogue.metrics import METRICS
 from gpufleet.core.times import utc_now
 from gpufleet.fleet.models import Cluster, Gpu, Node, Placement
 from gpufleet.store.frames import StoreError
+from gpufleet.store.instants import Value
 from gpufleet.store.models import Series
-from gpufleet.store.queries import RangeResult, read_range
+from gpufleet.store.queries import RangeResult, RangeRow, read_ranges
 
 router = Router(tags=["series"])
 MAX_POINTS = 11_000
+MAX_METRICS = 50
 STEPS = (15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 86400)
 POINTS = 360
 
@@ -40,32 +43,48 @@ class Parameters(Schema):
 
 @router.get(
     "/series", response=schemas.answers(schemas.SeriesOut, 404, 422), auth=needs("read"),
-    summary="One metric over time, by node or GPU; the mean of each step, null where there was no value",
+    summary="Metrics (one, or several with commas) over time, by node or GPU; the mean of each step, null for no value",
 )  # fmt: skip
 def series(request: HttpRequest, parameters: Query[Parameters]) -> HttpResponse:
     cluster = cluster_named(parameters.cluster)
-    start, end, step = _span(parameters, utc_now())
+    metrics = metrics_of(parameters.metric)
+    start, end, step = span_of(parameters.start, parameters.end, parameters.step, utc_now())
     gpu_ids, node_ids = _subjects(parameters, cluster)
     try:
-        found = read_range(
-            parameters.metric, gpu_ids, node_ids, start=start.timestamp(), end=end.timestamp(), step=step
-        )
+        found = read_ranges(metrics, gpu_ids, node_ids, start=start.timestamp(), end=end.timestamp(), step=step)
     except StoreError as error:
         raise invalid("step", str(error)) from error
-    if not found.rows:
-        _check_known(parameters.metric, cluster)
+    for metric in metrics:
+        if not found[metric].rows:
+            check_known(metric, cluster)
+    units = {unit_of(metric) for metric in metrics}
     return answer(
-        {"metric": parameters.metric, "unit": _unit(parameters.metric), "times": found.times, "series": _rows(found)}
+        {
+            "metric": parameters.metric,
+            "unit": units.pop() if len(units) == 1 else "",
+            "times": found[metrics[0]].times,
+            "series": _rows(found),
+        }
     )
 
 
-def _span(parameters: Parameters, now: datetime) -> tuple[datetime, datetime, float]:
-    end = instant("end", parameters.end) or now
-    start = instant("start", parameters.start) or end - timedelta(hours=1)
+def metrics_of(text: str) -> list[str]:
+    """The metrics of a parameter: one, or several with commas."""
+    metrics = list(dict.fromkeys(text.split(",")))
+    if not 0 < len(metrics) <= MAX_METRICS:
+        raise invalid("metric", f"at most {MAX_METRICS} metrics at once")
+    return metrics
+
+
+def span_of(
+    start_text: str | None, end_text: str | None, wanted_step: float | None, now: datetime
+) -> tuple[datetime, datetime, float]:
+    end = instant("end", end_text) or now
+    start = instant("start", start_text) or end - timedelta(hours=1)
     seconds = (end - start).total_seconds()
     if seconds <= 0:
         raise invalid("start", "start has to lie before end")
-    step = parameters.step if parameters.step is not None else _default_step(seconds)
+    step = wanted_step if wanted_step is not None else _default_step(seconds)
     if not math.isfinite(step) or step < 1:
         raise invalid("step", "step is a number of seconds, 1 or more")
     if seconds / step > MAX_POINTS:
@@ -92,36 +111,42 @@ def _subjects(parameters: Parameters, cluster: Cluster) -> tuple[list[int] | Non
     return None, list(Node.objects.filter(cluster_id=cluster.pk).values_list("pk", flat=True))
 
 
-def _check_known(metric: str, cluster: Cluster) -> None:
+def check_known(metric: str, cluster: Cluster) -> None:
     if metric not in METRICS and not Series.objects.filter(target__cluster_id=cluster.pk, metric=metric).exists():
         raise invalid("metric", f"there is no metric {metric!r}; GET /api/v1/fleet lists those of the GPUs")
 
 
-def _unit(metric: str) -> str:
+def unit_of(metric: str) -> str:
     known = METRICS.get(metric)
     if known is not None:
         return known.unit
     return Series.objects.filter(metric=metric).values_list("unit", flat=True).first() or ""
 
 
-def _rows(found: RangeResult) -> list[dict[str, Any]]:
-    nodes = dict(Node.objects.filter(pk__in={row.node_id for row in found.rows}).values_list("pk", "name"))
-    gpu_ids = {row.gpu_id for row in found.rows if row.gpu_id is not None}
-    uuids = dict(Gpu.objects.filter(pk__in=gpu_ids).values_list("pk", "uuid"))
-    slots = dict(Placement.objects.filter(gpu_id__in=gpu_ids).order_by("starts_at").values_list("gpu_id", "slot"))
+def _rows(found: dict[str, RangeResult]) -> list[dict[str, Any]]:
+    told = subjects_told([row for result in found.values() for row in result.rows])
     return [
-        {
-            "node": nodes.get(row.node_id, ""),
-            "gpu_uuid": uuids.get(row.gpu_id) if row.gpu_id is not None else None,
-            "slot": slots.get(row.gpu_id) if row.gpu_id is not None else None,
-            "labels": labels,
-            "values": _json_values(row.mean),
-        }
-        for row, labels in zip(found.rows, found.labels, strict=True)
+        {**told(row), "metric": metric, "labels": labels, "values": json_values(row.mean)}
+        for metric, result in found.items()
+        for row, labels in zip(result.rows, result.labels, strict=True)
     ]
 
 
-def _json_values(values: Any) -> Any:
+def subjects_told(rows: Sequence[RangeRow | Value]) -> Callable[[RangeRow | Value], dict[str, Any]]:
+    """What tells a row's subject: node, UUID and slot; three queries for all rows together."""
+    nodes = dict(Node.objects.filter(pk__in={row.node_id for row in rows}).values_list("pk", "name"))
+    gpu_ids = {row.gpu_id for row in rows if row.gpu_id is not None}
+    uuids = dict(Gpu.objects.filter(pk__in=gpu_ids).values_list("pk", "uuid"))
+    slots = dict(Placement.objects.filter(gpu_id__in=gpu_ids).order_by("starts_at").values_list("gpu_id", "slot"))
+
+    def tell(row: RangeRow | Value) -> dict[str, Any]:
+        gpu_id = -1 if row.gpu_id is None else row.gpu_id
+        return {"node": nodes.get(row.node_id, ""), "gpu_uuid": uuids.get(gpu_id), "slot": slots.get(gpu_id)}
+
+    return tell
+
+
+def json_values(values: Any) -> Any:
     """Seven significant digits: rounding is worth more bytes than any encoding. NaN becomes null in orjson."""
     with np.errstate(divide="ignore", invalid="ignore"):
         digits = 6 - np.floor(np.log10(np.abs(values)))

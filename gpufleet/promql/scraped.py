@@ -15,6 +15,7 @@ from gpufleet.promql.inventory import Listed
 from gpufleet.promql.limits import Budget
 from gpufleet.promql.matchers import LabelMatcher
 from gpufleet.promql.vectors import STALE, FloatArray, IntArray, LabelKey, Labels, Samples, is_stale, key_of
+from gpufleet.store.names import name_ids
 from gpufleet.store.queries import read_health
 from gpufleet.store.scrape_times import layouts_with, scrape_times
 from gpufleet.store.sources import Block, Wanted, blocks
@@ -67,7 +68,7 @@ def _of_series(listed: Sequence[Listed], start: int, end: int, canonical: bool, 
         for target_id, mine in by_target.items()
     }
     low, high = start / 1000, (end + 1) / 1000
-    names = {one.exporter_name for one in listed}
+    names = name_ids({one.exporter_name for one in listed})
     of_target: dict[int, list[Block]] = {}
     for block in blocks(wanted, low, high, names, clean=canonical):
         budget.take(len(listed), block.values.size)

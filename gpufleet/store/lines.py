@@ -16,8 +16,9 @@ from gpufleet.store.layouts import Labels
 from gpufleet.store.rows import binary_cursor
 
 _READ = """
-SELECT series.id, metric, gpu_id, target_id, node_id, name, series.labels::text, unit, series.kind
+SELECT series.id, metric, gpu_id, target_id, node_id, series.name, known.id, series.labels::text, unit, series.kind
 FROM store_series series JOIN fleet_target target ON target.id = target_id
+JOIN store_name known ON known.name = series.name
 WHERE metric = ANY(%s::text[]) AND {scope} = ANY(%s::bigint[]) ORDER BY series.id
 """
 
@@ -33,14 +34,17 @@ class Line:
 
 @dataclass(slots=True)
 class Lines:
-    """Of one metric. `wanted`: series by target; `names`: exporter's names; `node_of_series`: where each is from."""
+    """Of one metric. `wanted`: series by target; `names`: exporter's names with their ids.
+
+    `node_of_series`: where each is from.
+    """
 
     lines: list[Line] = field(default_factory=list)
     of_series: dict[int, Line] = field(default_factory=dict)
     node_of_series: dict[int, int] = field(default_factory=dict)
     targets_of_gpu: dict[int, set[int]] = field(default_factory=dict)
     wanted: dict[int, IntArray] = field(default_factory=dict)
-    names: set[str] = field(default_factory=set)
+    names: dict[str, int] = field(default_factory=dict)
     unit: str = ""
     kind: str = ""
     _ids: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
@@ -88,10 +92,10 @@ def lines_of(metrics: Iterable[str], scope: Scope) -> dict[str, Lines]:
         rows = cursor.fetchall()
     seen: dict[Any, Line] = {}
     of_target: dict[tuple[str, int], list[int]] = {}
-    for series_id, metric, gpu_id, target_id, node_id, name, text, unit, kind in rows:
+    for series_id, metric, gpu_id, target_id, node_id, name, name_id, text, unit, kind in rows:
         lines = found[metric]
         lines.unit, lines.kind = unit, kind
-        lines.names.add(name)
+        lines.names[name] = name_id
         of_target.setdefault((metric, target_id), []).append(series_id)
         key = (metric, gpu_id, None if gpu_id else node_id, text)  # jsonb writes equal labels alike
         line = seen.get(key)
@@ -116,6 +120,11 @@ def labels_of(text: str) -> Labels:
     return found
 
 
+def all_names(found: Mapping[str, Lines]) -> dict[str, int]:
+    """The names of several metrics."""
+    return {name: name_id for lines in found.values() for name, name_id in lines.names.items()}
+
+
 def united(parts: Iterable[Mapping[int, IntArray]]) -> dict[int, IntArray]:
     """The series of several metrics by target."""
     lists: dict[int, list[IntArray]] = {}
@@ -126,7 +135,9 @@ def united(parts: Iterable[Mapping[int, IntArray]]) -> dict[int, IntArray]:
 
 
 def _number(lines: Lines) -> None:
-    lines.lines.sort(key=lambda line: (line.gpu_id or 0, line.node_id, sorted(line.labels.items())))
+    lines.lines.sort(
+        key=lambda line: (line.gpu_id or 0, line.node_id, sorted(line.labels.items()) if line.labels else [])
+    )
     for number, line in enumerate(lines.lines):
         line.number = number
     lines._ids = np.array(list(lines.of_series), dtype=np.int64)  # in order: the rows were

@@ -29,6 +29,7 @@ from gpufleet.store.ranges import (
     read_increase,
     read_last_before,
     read_range,
+    read_ranges,
     read_samples,
 )
 from gpufleet.store.realms import by_realm
@@ -55,6 +56,7 @@ __all__ = [
     "read_last_before",
     "read_latest",
     "read_range",
+    "read_ranges",
     "read_samples",
 ]
 

@@ -12,8 +12,9 @@ import numpy as np
 from gpufleet.store.counters import increase
 from gpufleet.store.frames import FloatArray, IntArray, StoreError
 from gpufleet.store.layouts import Labels
-from gpufleet.store.lines import Line, Lines, Scope, lines_of, united
+from gpufleet.store.lines import Line, Lines, Scope, all_names, lines_of, united
 from gpufleet.store.models import Series
+from gpufleet.store.names import name_ids
 from gpufleet.store.sources import Block, blocks
 from gpufleet.store.tiered import Part, Window, parts
 
@@ -112,7 +113,7 @@ def read_ranges(
     found = lines_of(metrics, Scope.of(gpu_ids, node_ids))
     _check_cells(sum(len(lines.lines) for lines in found.values()), times.size)
     sums = {metric: _Sums.empty(len(lines.lines), times.size) for metric, lines in found.items()}
-    names = {name for lines in found.values() for name in lines.names}
+    names = all_names(found)
     for part in parts(united(lines.wanted for lines in found.values()), names, Window(start, end, step, _SUMMARY)):
         for metric, lines in found.items():
             lines.note(part.series_ids, part.newest)
@@ -210,7 +211,7 @@ def read_bands(metrics: Sequence[str], cluster_id: int, start: float, end: float
     _check_cells(sum(len(lines.lines) for lines in of_metric.values()), times.size)
     grids = {metric: np.full((len(lines.lines), times.size), np.nan) for metric, lines in of_metric.items()}
     seen = {metric: np.full(grid.shape, -np.inf) for metric, grid in grids.items()}
-    names = {name for lines in of_metric.values() for name in lines.names}
+    names = all_names(of_metric)
     wanted = united(lines.wanted for lines in of_metric.values())
     for part in parts(wanted, names, Window(start, end, step, frozenset({"last"}))):
         for metric, lines in of_metric.items():
@@ -258,15 +259,15 @@ def read_samples(series_ids: Sequence[int], start: float, end: float, *, canonic
 
     Values are canonical, or as the exporter sent them. Of targets and times twice the first one counts.
     """
-    names: set[str] = set()
+    names: list[str] = []
     ids: dict[int, list[int]] = {}
     rows = Series.objects.filter(id__in=list(series_ids)).order_by("id").values_list("id", "name", "target_id")
     for series_id, name, target_id in rows:
-        names.add(name)
+        names.append(name)
         ids.setdefault(target_id, []).append(series_id)
     pieces: dict[int, list[tuple[FloatArray, FloatArray]]] = {}
     wanted = {target_id: np.array(of_target, dtype=np.int64) for target_id, of_target in ids.items()}
-    for block in blocks(wanted, start, end, names, clean=canonical):
+    for block in blocks(wanted, start, end, name_ids(names), clean=canonical):
         for column, series_id in enumerate(block.series_ids.tolist()):
             there = ~np.isnan(block.values[:, column])
             if there.any():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any
@@ -40,7 +40,7 @@ class RolledRow:
 
 
 def read_rollups(
-    tier: Tier, target_ids: Sequence[int], start: float, end: float, names: dict[str, int], columns: Collection[str]
+    tier: Tier, target_ids: Sequence[int], start: float, end: float, names: Mapping[str, int], columns: Collection[str]
 ) -> Iterator[RolledRow]:
     """Rows whose units overlap `[start, end)`. `columns`: those of COLUMNS; `names`: exporter's names and their ids."""
     wanted = [column for column in COLUMNS if column in columns]

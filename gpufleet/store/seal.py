@@ -24,7 +24,7 @@ from gpufleet.store.codec import encode_column
 from gpufleet.store.frame_rows import FRAME, frame_of, read
 from gpufleet.store.frames import FloatArray, IntArray
 from gpufleet.store.layouts import LayoutTable, layout_table, layout_tables
-from gpufleet.store.names import SCRAPES, ensure_names
+from gpufleet.store.names import SCRAPES, ensure_names, name_ids
 from gpufleet.store.partitions import (
     CHUNKS,
     FIVE_MINUTES,
@@ -160,7 +160,7 @@ def _readings_before(start: float, table: LayoutTable, counters: IntArray) -> Fl
     series = table.series_ids[counters]
     column = {series_id: place for place, series_id in enumerate(series.tolist())}
     times, rows = [np.empty(0)], [np.empty((0, counters.size))]
-    names = {table.names[place] for place in counters.tolist()}
+    names = name_ids({table.names[place] for place in counters.tolist()})
     for block in blocks({table.target_id: np.sort(series)}, start - SPAN_SECONDS, start, names):
         part = np.full((block.times.size, counters.size), np.nan)
         part[:, [column[series_id] for series_id in block.series_ids.tolist()]] = block.values

@@ -30,6 +30,14 @@ ON CONFLICT (target_id, fingerprint) DO UPDATE
            EXCLUDED.unit, EXCLUDED.scale, EXCLUDED.low, EXCLUDED.high, EXCLUDED.sentinels)
 """
 
+# Before the series, so that whoever knows a series can find its chunks, sealed at whatever moment.
+_NAMES = """
+INSERT INTO store_name (name)
+SELECT DISTINCT name FROM unnest(%s::text[]) AS spec (name)
+WHERE NOT EXISTS (SELECT FROM store_name known WHERE known.name = spec.name)
+ORDER BY name ON CONFLICT DO NOTHING
+"""
+
 _LAYOUT = """
 INSERT INTO store_layout (target_id, fingerprint, series_ids, created_at) VALUES (%s, %s, %s, %s)
 ON CONFLICT (target_id, fingerprint) DO NOTHING
@@ -57,6 +65,7 @@ def ensure_series(target_id: int, specs: Sequence[SeriesSpec], now: datetime) ->
     if not unique:
         return []
     with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(_NAMES, [[spec.name for _, spec in unique]])
         cursor.execute(_UPSERT, [target_id, now, *_columns(unique)])
         cursor.execute(
             "SELECT fingerprint, id FROM store_series WHERE target_id = %s AND fingerprint = ANY(%s)",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -21,7 +21,6 @@ from gpufleet.store.codec import decode
 from gpufleet.store.frame_rows import GOOD, newest_in_steps, read
 from gpufleet.store.frames import FloatArray, IntArray
 from gpufleet.store.layouts import LayoutTable, layout_tables
-from gpufleet.store.names import name_ids
 from gpufleet.store.partitions import FRAMES, LIVE, present
 from gpufleet.store.realms import by_realm
 
@@ -33,6 +32,7 @@ PIECE_CHUNKS = 12_000
 
 BoolArray = npt.NDArray[np.bool_]
 Wanted = Mapping[int, IntArray]  # sorted ids of series by target
+Names = Mapping[str, int]  # the exporter's names of the series, with their ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def blocks(
     wanted: Wanted,
     start: float,
     end: float,
-    names: Collection[str],
+    names: Names,
     *,
     clean: bool = True,
     newest_each: float | None = None,
@@ -66,7 +66,7 @@ def blocks(
 ) -> Iterator[Block]:
     """Good scrapes of `[start, end)` with the values of the wanted series, NaN where there was none.
 
-    `names`: the exporter's names of these series. Values are canonical, or as sent without `clean`. Blocks come in no
+    Values are canonical, or as sent without `clean`. Blocks come in no
     order; no scrape is in two of them. With `newest_each` some scrapes may be left out that bring nothing to the newest
     value of each series and step of so many seconds, counted from `origin` (or `start`).
     """
@@ -82,10 +82,10 @@ def blocks(
             for run in _runs({one: wanted[one] for one in ids}, low, high, steps):
                 waiting.setdefault(run.table.target_id, []).append(run)
     picks: dict[int, _Pick | None] = {}
-    known = sorted(name_ids(names).values())  # a name that no chunk has is in no chunk that a frame could repeat
+    known = sorted(names.values())
     for ids, low, high in chunk_pieces(live if known else [], start, end, len(known) + 1):
         for span in read_spans(ids, low, high, known):
-            block = _sealed_block(span, low, high, wanted[span.target_id], clean, picks)
+            block = _sealed_block(span, low, high, wanted[span.target_id], names, clean, picks)
             if block is not None:
                 yield block
             waiting[span.target_id] = [run.without(span.micros) for run in waiting.get(span.target_id, ())]
@@ -171,25 +171,31 @@ class _Pick:
     by_name: dict[int, tuple[IntArray, IntArray]]
 
     @classmethod
-    def of(cls, layout_id: int, series: IntArray) -> _Pick | None:
+    def of(cls, layout_id: int, series: IntArray, names: Names) -> _Pick | None:
         table = layout_tables([layout_id]).get(layout_id) if layout_id != FAILED else None
         if table is None:
             return None
         places = np.flatnonzero(np.isin(table.series_ids, series))
         by_name = {}
-        for name, name_id in name_ids({table.names[place] for place in places.tolist()}).items():
+        for name in {table.names[place] for place in places.tolist()} & names.keys():
             of_name = table.by_name[name]
             columns = np.flatnonzero(np.isin(places, of_name))
-            by_name[name_id] = columns, np.searchsorted(of_name, places[columns])
+            by_name[names[name]] = columns, np.searchsorted(of_name, places[columns])
         return cls(table, places, by_name)
 
 
 def _sealed_block(
-    span: SealedSpan, start: float, end: float, series: IntArray, clean: bool, picks: dict[int, _Pick | None]
+    span: SealedSpan,
+    start: float,
+    end: float,
+    series: IntArray,
+    names: Names,
+    clean: bool,
+    picks: dict[int, _Pick | None],
 ) -> Block | None:
     """`picks`: those that were made before, by layout."""
     if span.layout_id not in picks:
-        picks[span.layout_id] = _Pick.of(span.layout_id, series)
+        picks[span.layout_id] = _Pick.of(span.layout_id, series, names)
     pick = picks[span.layout_id]
     if pick is None or not pick.places.size or not span.blobs:
         return None

@@ -17,11 +17,10 @@ import numpy.typing as npt
 
 from gpufleet.store.chunks import SPAN_SECONDS
 from gpufleet.store.frames import FloatArray, IntArray
-from gpufleet.store.names import name_ids
 from gpufleet.store.partitions import LIVE
 from gpufleet.store.realms import by_realm
 from gpufleet.store.rollups import RolledRow, read_rollups
-from gpufleet.store.sources import Block, Wanted, blocks, chunk_pieces, open_windows
+from gpufleet.store.sources import Block, Names, Wanted, blocks, chunk_pieces, open_windows
 from gpufleet.store.tiers import TIER_1H, TIER_5M, Reduced, Tier, reduced
 
 BoolArray = npt.NDArray[np.bool_]
@@ -97,8 +96,8 @@ class _Taken:
         return [target_id for target_id, number in self.row.items() if not self.grid[number].all()]
 
 
-def parts(wanted: Wanted, names: Collection[str], window: Window) -> Iterator[Part]:
-    """The wanted series in the window, in no order. `names`: the exporter's names of the series."""
+def parts(wanted: Wanted, names: Names, window: Window) -> Iterator[Part]:
+    """The wanted series in the window, in no order."""
     realms = by_realm(list(wanted))
     live = {target_id: wanted[target_id] for target_id in realms.pop(LIVE, [])}
     replayed = {target_id: wanted[target_id] for ids in realms.values() for target_id in ids}
@@ -127,16 +126,15 @@ def _of_block(block: Block, window: Window) -> Part:
     return _part(block.series_ids, bucket, block.times, {"count": there, **cells}, newest, window)
 
 
-def _of_tier(tier: Tier, live: Wanted, names: Collection[str], window: Window, taken: _Taken) -> Iterator[Part]:
+def _of_tier(tier: Tier, live: Wanted, names: Names, window: Window, taken: _Taken) -> Iterator[Part]:
     left = taken.left()
-    known = name_ids(names) if left else {}
     before = taken.grid.copy()
     columns = window.columns if window.columns == {"last"} else {"count", *window.columns}
     for ids, low, high in chunk_pieces(
-        left if known else [], window.start, window.end, len(known) + 1, tier.unit_seconds
+        left if names else [], window.start, window.end, len(names) + 1, tier.unit_seconds
     ):
         units: dict[float, list[RolledRow]] = {}
-        for row in read_rollups(tier, ids, low, high, known, columns):
+        for row in read_rollups(tier, ids, low, high, names, columns):
             units.setdefault(row.starts_at, []).append(row)
         for rows in units.values():
             yield from _of_unit(tier, rows, live, (low, high), window, before, taken)
@@ -162,12 +160,10 @@ def _of_unit(
         return
     times = times[inside]
     series, owner, cells = _joined(rows, live, inside, taken.row)
-    owners, of_owner = np.unique(owner, return_inverse=True)
+    owners, firsts, of_owner = np.unique(owner, return_index=True, return_inverse=True)
     free = ~before[owners[:, np.newaxis], taken.slots(times)].T
     there = (cells["count"] > 0) & free[:, of_owner]
-    present = np.zeros((owners.size, times.size), dtype=np.int64)
-    np.add.at(present, of_owner, there.T)
-    taken.take_steps(owners, times, (present > 0).T, tier.seconds)
+    taken.take_steps(owners, times, np.logical_or.reduceat(there, firsts, axis=1), tier.seconds)
     masked = {name: np.where(there, values, 0 if name == "count" else np.nan) for name, values in cells.items()}
     bucket, again = _buckets(times, tier.seconds, window)
     if again.size:
@@ -179,13 +175,14 @@ def _of_unit(
 def _joined(
     rows: list[RolledRow], live: Wanted, inside: IntArray, row_of: dict[int, int]
 ) -> tuple[IntArray, IntArray, dict[str, npt.NDArray[Any]]]:
-    """(series, rows of their targets in the grid, columns (steps x series), canonical)."""
+    """(series, rows of their targets in the grid, in order, columns (steps x series), canonical)."""
     series: list[IntArray] = []
     owner: list[IntArray] = []
     lists: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in rows[0].columns}
-    for row in rows:
-        ids = row.layout.series_ids[row.places]
-        picked = np.flatnonzero(np.isin(ids, live[row.target_id]))
+    for row in sorted(rows, key=lambda row: row_of[row.target_id]):
+        ids, wanted = row.layout.series_ids[row.places], live[row.target_id]
+        at = np.minimum(np.searchsorted(wanted, ids), wanted.size - 1)
+        picked = np.flatnonzero(wanted[at] == ids)
         series.append(ids[picked])
         owner.append(np.full(picked.size, row_of[row.target_id]))
         scale = row.layout.scale[row.places[picked]]

@@ -25,6 +25,8 @@ READS = (
     "availability",
     "trends",
     "series?metric=gpu_power_watts",
+    "values?metric=gpu_power_watts",
+    "bands?metric=gpu_power_watts",
 )
 ACTORS = {Role.RESPONDER, Role.ADMIN}
 LATER = rfc3339(datetime.now(tz=UTC) + timedelta(hours=2))

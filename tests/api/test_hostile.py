@@ -43,6 +43,8 @@ QUERIES = {
     "targets": ("cluster",),
     "incidents": ("status", "kind", "severity", "node", "cluster", "q", "since", "until", "limit", "cursor"),
     "series": ("metric", "node", "gpu_uuid", "start", "end", "step", "cluster"),
+    "values": ("metric", "at", "cluster"),
+    "bands": ("metric", "start", "end", "step", "cluster"),
     "silences": ("cluster", "at", "limit", "cursor"),
     "maintenance": ("cluster", "at", "limit", "cursor"),
     "availability": ("month", "start", "end", "scope", "tz", "cluster"),
@@ -52,7 +54,7 @@ QUERIES = {
 
 @pytest.mark.parametrize(("path", "name"), [(path, name) for path, names in QUERIES.items() for name in names])
 def test_nasty_parameters(fleet: MadeFleet, viewer: Caller, path: str, name: str) -> None:
-    more = {"metric": "gpu_power_watts"} if path == "series" and name != "metric" else {}
+    more = {"metric": "gpu_power_watts"} if path in ("series", "values", "bands") and name != "metric" else {}
     for value in NASTY:
         answer = viewer.get(path, **{**more, name: value})
         assert answer.status_code < 500, value
@@ -84,6 +86,12 @@ def test_nasty_parameters(fleet: MadeFleet, viewer: Caller, path: str, name: str
         ("series", {"metric": "gpu_power_watts", "step": "nan"}, "step"),
         ("series", {"metric": "gpu_power_watts", "start": "2000-01-01T00:00:00Z", "step": 1}, "step"),
         ("series", {"metric": "gpu_power_watts", "start": "2099-01-01T00:00:00Z"}, "start"),
+        ("values", {}, "metric"),
+        ("values", {"metric": "no_such_metric"}, "metric"),
+        ("values", {"metric": "gpu_power_watts", "at": "noon"}, "at"),
+        ("bands", {}, "metric"),
+        ("bands", {"metric": "gpu_power_watts,no_such_metric"}, "metric"),
+        ("bands", {"metric": "gpu_power_watts", "start": "2000-01-01T00:00:00Z", "step": 1}, "step"),
         ("availability", {"month": "2026-13"}, "month"),
         ("availability", {"month": "soon"}, "month"),
         ("availability", {"scope": "galaxy"}, "scope"),
@@ -108,6 +116,8 @@ def test_the_field_that_is_wrong_is_named(
         ("fleet", {"cluster": "no-such"}),
         ("series", {"metric": "gpu_power_watts", "node": "no-such"}),
         ("series", {"metric": "gpu_power_watts", "gpu_uuid": "no-such"}),
+        ("values", {"metric": "gpu_power_watts", "cluster": "no-such"}),
+        ("bands", {"metric": "gpu_power_watts", "cluster": "no-such"}),
         ("trends", {"cluster": "no-such"}),
     ],
 )

@@ -195,7 +195,7 @@ def test_gpus_without_the_metric_are_not_searched_for(
     one, two = (item.id for item in fleet.gpus)
     scrape(fleet, 0, fleet.layout(0, [spec("t", one)]), {0: (1,)})
     read_last_before("t", [one, two], T0 + 1)
-    with django_assert_num_queries(3):  # series, frames, whether a chunk has that name
+    with django_assert_num_queries(3):  # series, frames, chunks
         assert read_last_before("t", [one, two], T0 + 1) == {one: (T0, 1.0)}
 
 
@@ -254,7 +254,7 @@ def test_scrape_health_of_targets(fleet: Fleet, django_assert_num_queries: Djang
     equal(health.accepted, [1, 0, 1])
 
 
-def test_reading_a_range_takes_four_queries(fleet: Fleet, django_assert_num_queries: DjangoAssertNumQueries) -> None:
+def test_a_range_takes_series_frames_layouts_and_chunks(fleet: Fleet, django_assert_num_queries: DjangoAssertNumQueries) -> None:
     gpus = [item.id for item in fleet.gpus]
     for n in range(2):
         scrape(fleet, n, fleet.layout(n, [spec("t", gpus[n])]), dict.fromkeys(range(0, 60, INTERVAL), (1,)))
