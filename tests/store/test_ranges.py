@@ -254,7 +254,9 @@ def test_scrape_health_of_targets(fleet: Fleet, django_assert_num_queries: Djang
     equal(health.accepted, [1, 0, 1])
 
 
-def test_a_range_takes_series_frames_layouts_and_chunks(fleet: Fleet, django_assert_num_queries: DjangoAssertNumQueries) -> None:
+def test_a_range_takes_series_frames_layouts_and_chunks(
+    fleet: Fleet, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
     gpus = [item.id for item in fleet.gpus]
     for n in range(2):
         scrape(fleet, n, fleet.layout(n, [spec("t", gpus[n])]), dict.fromkeys(range(0, 60, INTERVAL), (1,)))
