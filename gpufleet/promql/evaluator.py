@@ -318,3 +318,5 @@ _SPECIAL: dict[str, Special] = {
         self.vector(given[0]), self.text(given[1]), self.text(given[2]), [self.text(one) for one in given[3:]]
     ),
 }
+# Every function that is answered.
+SUPPORTED = frozenset({*_SPECIAL, *ranges.FUNCTIONS, *functions.MATHS, *functions.DATES})

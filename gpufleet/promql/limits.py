@@ -17,7 +17,6 @@ class Limits:
     max_series: int = 50_000
     max_samples: int = 50_000_000
     timeout_seconds: float = 30.0
-    max_query_characters: int = 16_384
     lookback_millis: int = 300_000
     subquery_step_millis: int = 60_000
 
