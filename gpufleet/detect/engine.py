@@ -9,22 +9,18 @@ import numpy as np
 
 from gpufleet.detect.detectors.collector import collector_lost
 from gpufleet.detect.detectors.exporter_down import exporter_down
+from gpufleet.detect.detectors.field_missing import field_missing
 from gpufleet.detect.detectors.gpu_missing import gpu_missing
 from gpufleet.detect.detectors.node_down import node_down
 from gpufleet.detect.detectors.telemetry_frozen import telemetry_frozen
 from gpufleet.detect.detectors.thermal import thermal
 from gpufleet.detect.detectors.xid import xid
-from gpufleet.detect.findings import Finding, Status
+from gpufleet.detect.findings import Finding, Status, key_text
 from gpufleet.detect.rules import Rule
 from gpufleet.detect.view import View
 from gpufleet.detect.windows import CLUSTER_SUBJECT, OpenKey, Windows, gpu_subject, node_subject
 
 SAME_CAUSE_SECONDS = 600.0
-
-
-def key_text(kind: str, subject: str) -> str:
-    """The key of a finding as `Finding.cause` names it."""
-    return f"{kind}|{subject}"
 
 
 def evaluate(windows: Windows, rules: Sequence[Rule], now: float) -> list[Finding]:
@@ -39,7 +35,7 @@ def evaluate(windows: Windows, rules: Sequence[Rule], now: float) -> list[Findin
         return [*findings, *_unknown(view, {(finding.kind, finding.subject) for finding in findings})]
     frozen_findings, frozen = telemetry_frozen(view)
     findings += [*node_down(view), *exporter_down(view), *gpu_missing(view), *frozen_findings]
-    findings += [*thermal(view, frozen), *xid(view)]
+    findings += [*field_missing(view), *thermal(view, frozen), *xid(view)]
     findings = [finding for finding in findings if not _planned(view, finding)]
     told = {(finding.kind, finding.subject) for finding in findings}
     return [*_with_causes(view, findings), *_unknown(view, told)]

@@ -14,6 +14,11 @@ class Status(StrEnum):
     UNKNOWN = "unknown"
 
 
+def key_text(kind: str, subject: str) -> str:
+    """The key of a finding as `Finding.cause` names it."""
+    return f"{kind}|{subject}"
+
+
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """One observation. `signal`: a canonical metric or a scrape signal such as `scrape_failed`; `at`: Unix seconds."""

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
+from gpufleet.catalogue.metrics import METRICS
+
 SEVERITIES = ("info", "warning", "critical")
 SCOPES = ("gpu", "node", "cluster")
 STATES = ("", "degraded", "failed", "unknown")
@@ -21,7 +23,8 @@ class RuleError(ValueError):
 class Rule:
     """One rule. `threshold` in the metric's canonical unit, None where the rule has none; `model_thresholds` wins for
     a GPU whose model name holds the key. A condition must hold for `hold_seconds` and `hold_samples`; it is over after
-    its opposite held for `clear_seconds` and `clear_samples`. `state`: what the subject is meanwhile."""
+    its opposite held for `clear_seconds` and `clear_samples`. `state`: what the subject is meanwhile. `inputs`: the
+    canonical metrics without which the rule is blind, each as its alternatives, one of which is enough."""
 
     id: str
     kind: str
@@ -43,6 +46,7 @@ class Rule:
     needs_person: bool
     reason: str
     source: str
+    inputs: tuple[tuple[str, ...], ...] = ()
 
     def limit(self, model: str) -> float | None:
         """The threshold for a GPU model: the longest key that the model's name holds, else the common one."""
@@ -105,9 +109,19 @@ def _rule(row: dict[str, str]) -> Rule:
             needs_person=_one_of(row, "needs_person", ("true", "false")) == "true",
             reason=row["reason"],
             source=row["source"],
+            inputs=_inputs(row["metric"], row.get("inputs") or ""),
         )
     except (KeyError, ValueError, TypeError) as error:
         raise RuleError(f"rule {name!r}: {error}") from error
+
+
+def _inputs(metric: str, text: str) -> tuple[tuple[str, ...], ...]:
+    """`a b|c` needs a, and b or c. Without a text the rule's own metric, unless that is a signal of scraping."""
+    found = tuple(tuple(part.split("|")) for part in text.split()) or (((metric,),) if metric in METRICS else ())
+    unknown = [name for part in found for name in part if name not in METRICS]
+    if unknown:
+        raise ValueError(f"inputs names {', '.join(unknown)}, which the catalogue does not have")
+    return found
 
 
 def _one_of(row: dict[str, str], column: str, allowed: tuple[str, ...]) -> str:

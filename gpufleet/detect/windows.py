@@ -91,7 +91,8 @@ class Before:
     """The last known values before the first row. NaN: never known.
 
     `seen` [G]: a good scrape named the GPU before. `listed_at` [G]: when the last one did. `xid_code`,
-    `energy_joules` [G]; `xid_count`, `xid_count_at` [K]; `boot_at` [N].
+    `energy_joules` [G]; `xid_count`, `xid_count_at` [K]; `boot_at` [N]. `field_at`: when a GPU last had a value, [G] by
+    metric, for the fields that critical rules need and at most an hour back.
     """
 
     seen: BoolArray
@@ -100,11 +101,15 @@ class Before:
     xid_count: FloatArray
     xid_count_at: FloatArray
     boot_at: FloatArray
+    field_at: dict[str, FloatArray] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class OpenKey:
-    """An unresolved incident. `last_event_at`: time of its newest occurrence (XID), else its first evidence."""
+    """An unresolved incident. `last_event_at`: time of its newest occurrence (XID), else its first evidence.
+
+    `is_known`: a person labelled it as known. `signals`: what its evidence names, for `field_missing` only.
+    """
 
     kind: str
     subject: str
@@ -112,6 +117,8 @@ class OpenKey:
     first_evidence_at: float
     last_event_at: float
     recovered_at: float | None = None
+    is_known: bool = False
+    signals: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)

@@ -108,13 +108,16 @@ def _open_new(cluster: Cluster, finding: Finding, now: datetime, attempts: int =
 
 
 def _dealt_with(cluster: Cluster, finding: Finding, now: datetime) -> bool:
-    """A resolved incident stays resolved for an occurrence it knows, and while its fault just goes on."""
+    """A resolved incident stays resolved for an occurrence it knows, and while its fault just goes on; one that a
+    person called known also when nobody could see it for a while."""
     same = Incident.objects.filter(cluster=cluster, kind=finding.kind, subject=finding.subject)
     last = same.exclude(resolved_at=None).order_by("-id").first()
     if last is None:
         return False
     if finding.occurrence:
         return finding.occurrence in last.occurrence_ids
+    if last.label == "known" and last.resolved_at and from_unix(finding.first_evidence_at) <= last.resolved_at:
+        return True
     if last.recovered_at is not None or now - last.last_seen_at > continues():
         return False
     Incident.objects.filter(pk=last.pk, last_seen_at__lt=now).update(last_seen_at=now)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import Case, F, IntegerField, Prefetch, Q, QuerySet, Value, When
+from django.db.models import Case, F, IntegerField, JSONField, Prefetch, Q, QuerySet, Value, When
 
 from gpufleet.core.times import from_unix
 from gpufleet.detect.rules import load_rules
@@ -149,8 +149,10 @@ def known_kinds() -> set[str]:
 
 def open_keys(cluster: Cluster) -> dict[tuple[str, str], OpenKey]:
     """The unresolved incidents as detection needs them, by (kind, subject). One query."""
+    # Evidence may be long, and only one kind is judged by what its own names.
+    named = Case(When(kind="field_missing", then=F("evidence")), default=Value([], JSONField()))
     rows = Incident.objects.filter(cluster=cluster, resolved_at=None).values_list(
-        "kind", "subject", "opened_at", "first_evidence_at", "last_event_at", "recovered_at"
+        "kind", "subject", "opened_at", "first_evidence_at", "last_event_at", "recovered_at", "label", named
     )
     return {
         (kind, subject): OpenKey(
@@ -160,6 +162,8 @@ def open_keys(cluster: Cluster) -> dict[tuple[str, str], OpenKey]:
             first.timestamp(),
             last.timestamp(),
             None if recovered is None else recovered.timestamp(),
+            label == "known",
+            frozenset(piece["signal"] for piece in evidence),
         )
-        for kind, subject, opened_at, first, last, recovered in rows
+        for kind, subject, opened_at, first, last, recovered, label, evidence in rows
     }

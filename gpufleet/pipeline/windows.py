@@ -22,7 +22,7 @@ from gpufleet.detect.windows import (
     Windows,
     XidCounts,
 )
-from gpufleet.pipeline.windows_before import Known, known_before
+from gpufleet.pipeline.windows_before import BACK_SECONDS, Known, known_before
 from gpufleet.pipeline.windows_rows import CountKey, Row, RowMaker
 from gpufleet.pipeline.windows_subjects import Subjects, maintenance_mask, subjects_of
 from gpufleet.store.frames import Frame
@@ -97,6 +97,10 @@ class ShardWindows:
                 xid_count=counts_before[0],
                 xid_count_at=counts_before[1],
                 boot_at=self.known.boot_at,
+                field_at={
+                    name: np.where(known_at >= times[0] - BACK_SECONDS, known_at, np.nan)
+                    for name, known_at in self.known.field_at.items()
+                },
             ),
             open=open_keys,
             tell_from=max(0, len(rows) - TOLD_AGAIN_ROWS),

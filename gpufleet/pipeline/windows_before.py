@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from gpufleet.detect.fields import critical_fields
+from gpufleet.detect.rules import load_rules
 from gpufleet.detect.windows import FloatArray, IntArray
 from gpufleet.pipeline.windows_rows import CountKey, Row, RowMaker
 from gpufleet.pipeline.windows_subjects import Subjects
@@ -20,7 +22,9 @@ BACK_SECONDS = 3_600.0
 @dataclass(slots=True)
 class Known:
     """Last known values: [G] `listed_at` (0: never), `lister` (-1: never), `xid_code`, `energy_joules`; [N] `boot_at`;
-    `counts`: (value, time) by counted XID series."""
+    `counts`: (value, time) by counted XID series; `field_at`: [G] by critical field, when it last had a value (0:
+    never).
+    """
 
     listed_at: FloatArray
     lister: IntArray
@@ -28,6 +32,7 @@ class Known:
     energy_joules: FloatArray
     boot_at: FloatArray
     counts: dict[CountKey, tuple[float, float]] = field(default_factory=dict)
+    field_at: dict[str, FloatArray] = field(default_factory=dict)
 
     @classmethod
     def nothing(cls, subjects: Subjects) -> Known:
@@ -38,6 +43,7 @@ class Known:
             xid_code=np.full(gpus, np.nan),
             energy_joules=np.full(gpus, np.nan),
             boot_at=np.full(nodes, np.nan),
+            field_at={name: np.zeros(gpus) for name in critical_fields(load_rules())},
         )
 
     def learn(self, row: Row) -> None:
@@ -49,6 +55,8 @@ class Known:
         self.xid_code = _newer(row.values["gpu_xid_code"], self.xid_code)
         self.energy_joules = _newer(row.values["gpu_energy_joules_total"], self.energy_joules)
         self.boot_at = _newer(row.boot_at, self.boot_at)
+        for name, known_at in self.field_at.items():
+            self.field_at[name] = np.where(np.isnan(row.values[name]), known_at, target_at)
         for key in set(self.counts) | set(row.counts):
             if listed[key[0]]:
                 self.counts[key] = (row.counts.get(key, 0.0), float(target_at[key[0]]))
@@ -69,6 +77,8 @@ class Known:
             known.lister[to] = target_to.get(int(old.target_ids[lister]), -1) if lister >= 0 else -1
             for name in ("listed_at", "xid_code", "energy_joules"):
                 getattr(known, name)[to] = getattr(self, name)[index]
+            for name, known_at in self.field_at.items():
+                known.field_at[name][to] = known_at[index]
         for index, node_id in enumerate(old.node_ids):
             if int(node_id) in node_to:
                 known.boot_at[node_to[int(node_id)]] = self.boot_at[index]
@@ -90,7 +100,18 @@ def known_before(subjects: Subjects, maker: RowMaker, at: float) -> Known:
         codes = read_last_before("gpu_xid_code", subjects.gpu_ids[silent].tolist(), at, BACK_SECONDS)
         for gpu in silent:
             known.xid_code[gpu] = codes.get(int(subjects.gpu_ids[gpu]), (0.0, np.nan))[1]
+    _find_fields(known, subjects, at)
     return known
+
+
+def _find_fields(known: Known, subjects: Subjects, at: float) -> None:
+    """When a field last had a value, for GPUs whose last good scrape came without it."""
+    for name, known_at in known.field_at.items():
+        without = np.flatnonzero((known_at == 0) & (known.listed_at > 0))
+        if len(without):
+            told = read_last_before(name, subjects.gpu_ids[without].tolist(), at, BACK_SECONDS)
+            for gpu in without:
+                known_at[gpu] = told.get(int(subjects.gpu_ids[gpu]), (0.0, np.nan))[0]
 
 
 def _look_back(known: Known, subjects: Subjects, maker: RowMaker, at: float) -> None:

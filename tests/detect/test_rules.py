@@ -45,7 +45,8 @@ def test_an_id_is_there_once() -> None:
 def test_every_rule_of_the_product_says_why_whence_and_what_clears_it() -> None:
     rules = load_rules()
     assert {rule.kind for rule in rules} == {
-        *("node_down", "exporter_down", "telemetry_degraded", "gpu_missing", "telemetry_frozen", "thermal", "xid")
+        *("node_down", "exporter_down", "telemetry_degraded", "gpu_missing", "telemetry_frozen", "thermal", "xid"),
+        "field_missing",
     }
     for rule in rules:
         assert rule.reason, rule.id

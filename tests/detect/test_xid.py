@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpufleet.detect.engine import key_text
-from gpufleet.detect.findings import Status
+from gpufleet.detect.findings import Status, key_text
 from gpufleet.detect.windows import Windows, XidCounts
 
 GPU = "gpu:GPU-0000-1"
