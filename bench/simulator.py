@@ -42,6 +42,7 @@ class Page:
     id: int
     url: str
     trusted: bool = True
+    access: str = ""
 
 
 def fetch(url: str, names: list[str], rounds: int) -> list[float]:

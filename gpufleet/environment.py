@@ -153,6 +153,12 @@ SETTINGS: tuple[Setting, ...] = (
         "Networks in which a target added through page or API may be.",
     ),
     Setting(
+        "GPUFLEET_SOURCES",
+        "",
+        str,
+        "File of sources of targets, in the form of Prometheus' scrape_configs; every worker needs the same one.",
+    ),
+    Setting(
         "GPUFLEET_OUTBOUND_ALLOW",
         "",
         networks,

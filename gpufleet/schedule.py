@@ -15,6 +15,7 @@ from gpufleet.core.times import from_unix, utc_now
 JOBS = (
     ("pipeline.sweep", 10, "maintain"),
     ("pipeline.seal", 10, "maintain"),
+    ("pipeline.sync_sources", 10, "maintain"),
     ("pipeline.keep_partitions", 600, "maintain"),
 )
 

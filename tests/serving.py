@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -42,8 +43,9 @@ class Wire:
 class Server:
     """Serves on a free loopback port in a thread of its own. `requests` holds the paths asked for, in order."""
 
-    def __init__(self, handler: Handler) -> None:
+    def __init__(self, handler: Handler, tls: ssl.SSLContext | None = None) -> None:
         self.handler = handler
+        self._tls = tls
         self.requests: list[str] = []
         self.headers: list[Mapping[str, str]] = []
         self.connections = 0
@@ -56,7 +58,7 @@ class Server:
         self._ready.wait(10)
 
     def url(self, path: str = "/metrics") -> str:
-        return f"http://127.0.0.1:{self.port}{path}"
+        return f"{'https' if self._tls else 'http'}://127.0.0.1:{self.port}{path}"
 
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -64,7 +66,7 @@ class Server:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        server = self._loop.run_until_complete(asyncio.start_server(self._serve, "127.0.0.1", 0))
+        server = self._loop.run_until_complete(asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._tls))
         self.port = server.sockets[0].getsockname()[1]
         self._ready.set()
         self._loop.run_forever()

@@ -16,6 +16,7 @@ from gpufleet.fleet.specs import FleetError, TargetSpec, WindowSpec
 
 MAX_TARGETS = 200_000
 MAX_EXPECTED_GPUS = 1_024
+FACTS = ("job", "labels", "trusted", "source", "access")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +154,7 @@ def _import_into(place: Cluster, wanted: dict[str, TargetSpec], source: str, tru
             "labels": spec.labels,
             "trusted": trusted,
             "source": source[-255:],
+            "access": spec.access,
         }
         target = present.get(url)
         if target is None:
@@ -164,7 +166,7 @@ def _import_into(place: Cluster, wanted: dict[str, TargetSpec], source: str, tru
             changed.append(target)
     # Another import of the same list at the same moment: whoever comes second finds its targets there.
     Target.objects.bulk_create(new, ignore_conflicts=True, batch_size=2_000)
-    Target.objects.bulk_update(changed, ("node_id", "job", "labels", "trusted", "source"), batch_size=2_000)
+    Target.objects.bulk_update(changed, ("node_id", *FACTS), batch_size=2_000)
     return Imported(len(new), len(changed), len(wanted) - len(new) - len(changed), 0)
 
 

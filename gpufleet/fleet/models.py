@@ -118,6 +118,9 @@ class Target(models.Model):
         default=False, help_text="Named on the command line: may be outside GPUFLEET_SCRAPE_ALLOW."
     )
     source = models.CharField(max_length=255, blank=True, help_text="File or person that it came from.")
+    access = models.CharField(
+        max_length=127, blank=True, help_text="Job of the sources file that says how to ask; empty: no credentials."
+    )
     created_at = models.DateTimeField()
     removed_at = models.DateTimeField(null=True, blank=True)
 

@@ -23,6 +23,7 @@ class ActiveTarget:
     job: str
     kind: str
     trusted: bool
+    access: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ def active_targets(cluster_id: int, shard: int = 0, shards: int = 1) -> list[Act
     if shards > 1:
         found = found.annotate(place=F("node_id") % shards).filter(place=shard)
     rows = found.order_by("node_id", "id").values_list(
-        "id", "node_id", "node__name", "url", "job", "kind", "trusted", named=False
+        "id", "node_id", "node__name", "url", "job", "kind", "trusted", "access", named=False
     )
     return [ActiveTarget(*row) for row in rows]
 

@@ -13,7 +13,10 @@ class FleetError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class TargetSpec:
-    """One URL to scrape. `labels` are those of the file, without the ones that start with `__`."""
+    """One URL to scrape. `labels` are those of the file, without the ones that start with `__`.
+
+    `access` names the job of the sources file that says how to ask; empty: without credentials.
+    """
 
     url: str
     node: str
@@ -22,6 +25,7 @@ class TargetSpec:
     switch: str = ""
     job: str = ""
     labels: dict[str, str] = field(default_factory=dict)
+    access: str = ""
 
 
 @dataclass(frozen=True, slots=True)

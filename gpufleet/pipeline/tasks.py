@@ -11,6 +11,7 @@ from typing import ParamSpec
 
 import structlog
 from celery import shared_task
+from django.conf import settings
 from django.db import Error as DatabaseError
 from django.db import close_old_connections, connections
 from kombu.exceptions import OperationalError as BrokerError
@@ -18,7 +19,7 @@ from kombu.exceptions import OperationalError as BrokerError
 from gpufleet.core.bus import BROKER_ERRORS
 from gpufleet.core.times import utc_now
 from gpufleet.incidents import intake
-from gpufleet.pipeline import detecting, scraping
+from gpufleet.pipeline import detecting, scraping, sources
 from gpufleet.scrape.actions import mark_detected
 from gpufleet.scrape.models import Cycle
 from gpufleet.store import partitions
@@ -94,6 +95,13 @@ def detect_shard(cluster_id: int, cycle: int, shard: int) -> None:
 def sweep() -> None:
     """Resolves incidents that stayed quiet, and lets acknowledgements run out."""
     intake.sweep(utc_now())
+
+
+@shared_task(name="pipeline.sync_sources")
+@one_line
+def sync_sources() -> None:
+    """Takes in what the sources of targets list now."""
+    sources.sync(settings.ENV["GPUFLEET_SOURCES"], utc_now())
 
 
 @shared_task(name="pipeline.keep_partitions")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import atexit
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from threading import Lock
@@ -13,9 +13,11 @@ from django.conf import settings
 from gpufleet.fleet.models import Cluster
 from gpufleet.fleet.queries import ActiveTarget
 from gpufleet.scrape import failures
+from gpufleet.scrape.access import Access
 from gpufleet.scrape.addresses import networks
 from gpufleet.scrape.cycle import CycleResult, Reader
 from gpufleet.scrape.fetch import Fetched, Fetcher
+from gpufleet.scrape.source_file import AccessFile
 
 LONGEST_SECONDS = 10.0
 
@@ -29,8 +31,15 @@ class Collector:
     """Scrapes targets of one interval. Safe to call from several threads; they take turns."""
 
     def __init__(
-        self, *, interval_seconds: float, max_bytes: int, max_samples: int, scrape_allow: Sequence[str] = ()
+        self,
+        *,
+        interval_seconds: float,
+        max_bytes: int,
+        max_samples: int,
+        scrape_allow: Sequence[str] = (),
+        accesses: Callable[[], Mapping[str, Access]] = dict,
     ) -> None:
+        self._accesses = accesses
         self._interval = interval_seconds
         self._max_bytes = max_bytes
         self._inside = networks(scrape_allow)
@@ -89,7 +98,7 @@ class Collector:
 
     def _fetch(self, targets: Sequence[ActiveTarget], query: str = "") -> list[Fetched]:
         if self._fetcher is None:
-            self._fetcher = Fetcher(max_bytes=self._max_bytes, inside=self._inside)
+            self._fetcher = Fetcher(max_bytes=self._max_bytes, inside=self._inside, accesses=self._accesses)
         return self._fetcher.fetch(targets, timeout_of(self._interval), query)
 
 
@@ -120,6 +129,7 @@ def process_collector(interval_seconds: int) -> Collector:
             max_bytes=settings.ENV["GPUFLEET_SCRAPE_MAX_BYTES"],
             max_samples=settings.ENV["GPUFLEET_SCRAPE_MAX_SAMPLES"],
             scrape_allow=settings.ENV["GPUFLEET_SCRAPE_ALLOW"],
+            accesses=AccessFile(settings.ENV["GPUFLEET_SOURCES"]),
         )
     return _collectors[interval_seconds]
 

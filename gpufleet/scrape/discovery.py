@@ -27,28 +27,41 @@ class DiscoveryError(ValueError):
     """A list of targets that cannot be read; the message says where and why."""
 
 
-def read_file_sd(path: Path) -> list[TargetSpec]:
+def read_file_sd(path: Path, defaults: Mapping[str, str] | None = None) -> list[TargetSpec]:
     """Every target of a file. Raises DiscoveryError with the file and the place in it."""
     try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise DiscoveryError(f"{path}: larger than {MAX_FILE_BYTES} bytes")
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise DiscoveryError(f"{path}: byte {error.start} is no UTF-8") from error
-    except OSError as error:
-        raise DiscoveryError(f"{path}: {error.strerror or error}") from error
-    try:
-        return parse_file_sd(text, is_json=path.suffix.lower() == ".json")
+        return parse_file_sd(read_text(path), is_json=path.suffix.lower() == ".json", defaults=defaults)
     except DiscoveryError as error:
         raise DiscoveryError(f"{path}: {error}") from error
 
 
-def parse_file_sd(text: str, *, is_json: bool = False) -> list[TargetSpec]:
-    """Targets of a list `[{targets: [address], labels: {name: text}}]`. Raises DiscoveryError with line or group."""
-    groups = _from_json(text) if is_json else _from_yaml(text)
+def read_text(path: Path) -> str:
+    """The text of a file. Raises DiscoveryError that says what is wrong with it."""
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise DiscoveryError(f"larger than {MAX_FILE_BYTES} bytes")
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise DiscoveryError(f"byte {error.start} is no UTF-8") from error
+    except OSError as error:
+        raise DiscoveryError(str(error.strerror or error)) from error
+
+
+def parse_file_sd(text: str, *, is_json: bool = False, defaults: Mapping[str, str] | None = None) -> list[TargetSpec]:
+    """Targets of a list `[{targets: [address], labels: {name: text}}]`. Raises DiscoveryError with line or group.
+
+    `defaults`: labels for groups that do not say otherwise.
+    """
+    groups = _from_json(text) if is_json else read_yaml(text)
     if not isinstance(groups, list):
         raise DiscoveryError("the list of groups is missing: it starts with [ or -")
-    return [spec for number, group in enumerate(groups, 1) for spec in _group(group, f"group {number}")]
+    return parse_groups(groups, defaults or {})
+
+
+def parse_groups(groups: list[Any], defaults: Mapping[str, str], place: str = "") -> list[TargetSpec]:
+    """Targets of groups that were read already. Raises DiscoveryError with the group."""
+    place = f"{place}, group" if place else "group"
+    return [spec for number, group in enumerate(groups, 1) for spec in _group(group, defaults, f"{place} {number}")]
 
 
 def _from_json(text: str) -> Any:
@@ -60,7 +73,8 @@ def _from_json(text: str) -> Any:
         raise DiscoveryError("nested too deep") from error
 
 
-def _from_yaml(text: str) -> Any:
+def read_yaml(text: str) -> Any:
+    """What a YAML text holds. Raises DiscoveryError with line and column."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         return yaml.load(text, Loader=loader)  # noqa: S506 - both loaders are safe ones
@@ -72,7 +86,7 @@ def _from_yaml(text: str) -> Any:
         raise DiscoveryError(str(error).partition("\n")[0] or "nested too deep") from error
 
 
-def _group(group: Any, place: str) -> list[TargetSpec]:
+def _group(group: Any, defaults: Mapping[str, str], place: str) -> list[TargetSpec]:
     if not isinstance(group, Mapping):
         raise DiscoveryError(f"{place}: not a group with targets and labels")
     unknown = sorted(str(key) for key in group if key not in {"targets", "labels"})
@@ -81,7 +95,7 @@ def _group(group: Any, place: str) -> list[TargetSpec]:
     targets = group.get("targets")
     if not isinstance(targets, list):
         raise DiscoveryError(f"{place}: targets is no list of addresses")
-    labels = _labels(group.get("labels") or {}, place)
+    labels = {**defaults, **_labels(group.get("labels") or {}, place)}
     return [_spec(target, labels, f"{place}, target {number}") for number, target in enumerate(targets, 1)]
 
 

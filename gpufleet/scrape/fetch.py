@@ -19,6 +19,7 @@ import pycurl
 
 from gpufleet import __version__
 from gpufleet.scrape import failures
+from gpufleet.scrape.access import PLAIN, Access
 from gpufleet.scrape.addresses import Network, allowed
 from gpufleet.scrape.failures import ScrapeFailed
 from gpufleet.scrape.transfers import OK, Transfers
@@ -57,6 +58,8 @@ class Fetchable(Protocol):
     def url(self) -> str: ...
     @property
     def trusted(self) -> bool: ...
+    @property
+    def access(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,19 +84,28 @@ class Fetched:
 class Fetcher:
     """One client for the life of a process; connections stay open between scrapes. Not for several threads at once.
 
-    `inside`: networks in which a target that is not trusted may be. `max_bytes` counts after unpacking.
+    `inside`: networks in which a target that is not trusted may be. `max_bytes` counts after unpacking. `accesses`:
+    how to ask, by the name that a target gives.
     """
 
-    def __init__(self, *, max_bytes: int, inside: Sequence[Network], clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        *,
+        max_bytes: int,
+        inside: Sequence[Network],
+        accesses: Callable[[], Mapping[str, Access]] = dict,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._max_bytes = max_bytes
         self._inside = inside
+        self._accesses = accesses
         self._clock = clock
         self._transfers = Transfers(_connections())
-        self._idle: list[_Transfer] = []
+        self._idle: dict[Access, list[_Transfer]] = {}
 
     def close(self) -> None:
         self._transfers.close()
-        for transfer in self._idle:
+        for transfer in (transfer for idle in self._idle.values() for transfer in idle):
             transfer.curl.close()
         self._idle.clear()
 
@@ -105,12 +117,13 @@ class Fetcher:
         found: dict[int, Fetched] = {}
         begun: dict[int, tuple[int, _Transfer]] = {}
         asked: set[int] = set()
+        accesses = self._accesses()
         started_at, began = self._clock(), time.monotonic()
         for place, target in enumerate(targets):
             try:
                 if target.id in asked:
                     raise ScrapeFailed(failures.COLLECTOR, "the last scrape is still open")
-                transfer = self._begin(target, timeout, query)
+                transfer = self._begin(target, _access(accesses, target.access), timeout, query)
             except ScrapeFailed as error:
                 found[place] = Fetched(target.id, started_at, 0.0, 0, None, error.reason, error.detail)
                 continue
@@ -119,18 +132,19 @@ class Fetcher:
         for curl, code, message in self._transfers.run([transfer.curl for _, transfer in begun.values()]):
             place, transfer = begun[id(curl)]
             found[place] = transfer.end(targets[place].id, started_at, time.monotonic() - began, code, message)
-            self._idle.append(transfer)
+            self._idle.setdefault(transfer.access, []).append(transfer)
         return [found[place] for place in range(len(targets))]
 
-    def _begin(self, target: Fetchable, timeout: float, query: str) -> _Transfer:
-        transfer = self._idle.pop() if self._idle else _Transfer(self._max_bytes, self._inside)
+    def _begin(self, target: Fetchable, access: Access, timeout: float, query: str) -> _Transfer:
+        idle = self._idle.setdefault(access, [])
+        transfer = idle.pop() if idle else _Transfer(self._max_bytes, self._inside, access)
         url = target.url
         if query:
             url += ("&" if "?" in url else "?") + query
         try:
             transfer.begin(url, target.trusted, timeout)
         except ScrapeFailed:
-            self._idle.append(transfer)
+            idle.append(transfer)
             raise
         return transfer
 
@@ -138,11 +152,13 @@ class Fetcher:
 class _Transfer:
     """A handle of libcurl with what one answer brings; used again for other targets."""
 
-    def __init__(self, max_bytes: int, inside: Sequence[Network]) -> None:
+    def __init__(self, max_bytes: int, inside: Sequence[Network], access: Access) -> None:
         self._max_bytes = max_bytes
         self._inside = inside
+        self.access = access
         self._opened: list[socket.socket] = []
         self.curl = _handle()
+        access.apply(self.curl, list(HEADERS))
         self.curl.setopt(pycurl.WRITEFUNCTION, self._take)
         self.curl.setopt(pycurl.HEADERFUNCTION, self._head)
         self.curl.setopt(pycurl.OPENSOCKETFUNCTION, self._open)
@@ -156,8 +172,9 @@ class _Transfer:
         self._parts: list[bytes] = []
         self._failure: ScrapeFailed | None = None
         self._forbidden = ""
+        self.access.authorise(self.curl, list(HEADERS))
         try:
-            self.curl.setopt(pycurl.URL, url.encode())
+            self.curl.setopt(pycurl.URL, self.access.aim(self.curl, url).encode())
         except (pycurl.error, ValueError) as error:
             raise ScrapeFailed(failures.UNREACHABLE, f"not an address: {error}") from error
         self.curl.setopt(pycurl.TIMEOUT_MS, max(1, int(timeout * 1000)))
@@ -260,7 +277,6 @@ def _handle() -> Any:
     """A handle that does one thing: GET, over HTTP 1.1, without proxies, cookies or redirects."""
     curl = pycurl.Curl()
     for option, value in (
-        (pycurl.HTTPHEADER, list(HEADERS)),
         (pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_1_1),
         (pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS),
         (pycurl.PROXY, ""),
@@ -272,6 +288,14 @@ def _handle() -> Any:
     ):
         curl.setopt(option, value)
     return curl
+
+
+def _access(accesses: Mapping[str, Access], name: str) -> Access:
+    if not name:
+        return PLAIN
+    if name not in accesses:
+        raise ScrapeFailed(failures.COLLECTOR, f"the file of sources of this worker has no job {name!r}")
+    return accesses[name]
 
 
 def _connections() -> int:

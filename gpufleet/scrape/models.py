@@ -33,6 +33,22 @@ class Cycle(models.Model):
         return f"cycle {self.number}"
 
 
+class SourceStatus(models.Model):
+    """How reading a source of targets went: a job of the sources file, or the file itself."""
+
+    name = models.CharField(max_length=255, unique=True)
+    targets = models.PositiveIntegerField(default=0)
+    problem = models.CharField(max_length=1023, blank=True, help_text="Empty: it was read.")
+    read_at = models.DateTimeField()
+    good_at = models.DateTimeField(null=True)
+
+    class Meta:
+        verbose_name_plural = "source statuses"
+
+    def __str__(self) -> str:
+        return self.name
+
+
 class TargetStatus(models.Model):
     """How a target stands after its newest scrape."""
 

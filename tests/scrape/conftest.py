@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,11 +13,11 @@ from gpufleet.scrape.collector import Collector
 
 
 @pytest.fixture
-def serve() -> Iterator[Callable[[Handler], Server]]:
+def serve() -> Iterator[Callable[..., Server]]:
     servers: list[Server] = []
 
-    def start(handler: Handler) -> Server:
-        servers.append(Server(handler))
+    def start(handler: Handler, tls: ssl.SSLContext | None = None) -> Server:
+        servers.append(Server(handler, tls))
         return servers[-1]
 
     yield start

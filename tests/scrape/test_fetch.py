@@ -30,6 +30,7 @@ class Aim:
     id: int
     url: str
     trusted: bool = True
+    access: str = ""
 
 
 def get(
