@@ -12,7 +12,7 @@ from django.http import HttpResponse
 
 from gpufleet.promql.engine import Answer, Row
 from gpufleet.promql.numbers import spelling
-from gpufleet.promql.vectors import FloatArray, IntArray
+from gpufleet.promql.vectors import FloatArray
 
 JSON = "application/json"
 
@@ -50,13 +50,12 @@ def _members(rows: Iterable[Row]) -> Iterable[bytes]:
 
 
 def _series(rows: Iterable[Row]) -> Iterable[bytes]:
-    openings: list[bytes] = []
-    of: IntArray | None = None
+    openings: dict[bytes, list[bytes]] = {}  # most series of an answer have the same times
     for row in rows:
-        if row.times is not of:  # most series of an answer share their times
-            openings = [b"[" + _seconds(at) + b',"' for at in row.times.tolist()]
-            of = row.times
-        points = b'"],'.join(map(add, openings, _numbers(row.values)))
+        key = row.times.tobytes()
+        if key not in openings:
+            openings = {key: [b"[" + _seconds(at) + b',"' for at in row.times.tolist()]}
+        points = b'"],'.join(map(add, openings[key], _numbers(row.values)))
         yield b'{"metric":' + orjson.dumps(row.labels) + b',"values":[' + points + b'"]]}'
 
 

@@ -9,7 +9,9 @@ from types import MappingProxyType
 import numpy as np
 
 from gpufleet.promql.errors import ExecutionFailed
-from gpufleet.promql.order import best_places, quantile_of
+from gpufleet.promql.limits import Budget
+from gpufleet.promql.numbers import spelling
+from gpufleet.promql.order import best_places, clear_best, quantile_of
 from gpufleet.promql.vectors import (
     NAME,
     BoolArray,
@@ -130,7 +132,7 @@ def quantile(vector: Vector, grouping: Grouping, share: FloatArray) -> Vector:
     return Vector(groups.labels, values, present)
 
 
-def best(vector: Vector, grouping: Grouping, many: FloatArray, largest: bool) -> Vector:
+def best(vector: Vector, grouping: Grouping, many: FloatArray, largest: bool, budget: Budget) -> Vector:
     """The `many` (t) largest or smallest of each group and step, with their own labels; at one step, best first."""
     if np.isnan(many).any() or (np.abs(many) >= 2.0**63).any():
         raise ExecutionFailed(f"Scalar value {many[0]} overflows int64")
@@ -138,11 +140,15 @@ def best(vector: Vector, grouping: Grouping, many: FloatArray, largest: bool) ->
     kept = np.zeros_like(vector.present)
     ranked: list[int] = []
     for rows in groups.rows() if groups.labels else ():
-        for step in np.flatnonzero(many >= 1).tolist():
-            there = rows[vector.present[rows, step]]
-            if there.size <= many[step] and many.size > 1:
-                kept[there, step] = True
-                continue
+        budget.check_time()
+        values, present = vector.values[rows], vector.present[rows]
+        steps = np.flatnonzero(many >= 1)
+        if many.size > 1:
+            clear, chosen = clear_best(values if largest else -values, present, many)
+            kept[np.ix_(rows, clear)] = chosen[:, clear]
+            steps = np.setdiff1d(steps, clear)
+        for step in steps.tolist():
+            there = rows[present[:, step]]
             places = best_places(vector.values[there, step], min(int(many[step]), there.size), largest)
             kept[there[places], step] = True
             ranked += there[places].tolist()
@@ -150,7 +156,7 @@ def best(vector: Vector, grouping: Grouping, many: FloatArray, largest: bool) ->
     return picked.taken(ranked) if many.size == 1 else picked
 
 
-def count_values(vector: Vector, grouping: Grouping, label: str, spelling: Callable[[float], str]) -> Vector:
+def count_values(vector: Vector, grouping: Grouping, label: str, budget: Budget) -> Vector:
     """How many series of each group have which value; the value is spelt in `label`."""
     if label in grouping.labels and not grouping.by:
         grouping = Grouping(tuple(name for name in grouping.labels if name != label), by=False)
@@ -160,7 +166,11 @@ def count_values(vector: Vector, grouping: Grouping, label: str, spelling: Calla
         for value in np.unique(values[present]).tolist():
             same = present & (np.isnan(values) if value != value else values == value)
             named = {**reduced, label: spelling(value)}
-            _, count = counts.setdefault(key_of(named), (named, np.zeros(values.size)))
+            key = key_of(named)
+            if key not in counts:
+                budget.take(len(counts) + 1, values.size)
+                counts[key] = named, np.zeros(values.size)
+            count = counts[key][1]
             count[same] += 1.0
     found = list(counts.values())
     table = np.array([count for _, count in found]).reshape(len(found), vector.values.shape[1])

@@ -45,6 +45,7 @@ COMPARISONS: Mapping[str, np.ufunc] = MappingProxyType(
         "<=": np.less_equal,
     }
 )
+MAX_PAIRS = 200_000
 SETS = frozenset({"and", "or", "unless"})
 
 
@@ -167,11 +168,11 @@ def _pairs(many: Vector, one: Vector, matching: Matching) -> IntArray:
                 f" [{shown(one.labels[rows[0]])}, {shown(one.labels[rows[1]])}];"
                 "many-to-many matching not allowed: matching labels must be unique on one side"
             )
-    found = [
-        (row, partner)
-        for row, labels in enumerate(many.labels)
-        for partner in rows_of.get(matching.signature(labels), ())
-    ]
+    found: list[tuple[int, int]] = []
+    for row, labels in enumerate(many.labels):
+        found += [(row, partner) for partner in rows_of.get(matching.signature(labels), ())]
+        if len(found) > MAX_PAIRS:
+            raise ExecutionFailed(f"the operation has more than {MAX_PAIRS:,} pairs of series that match")
     return np.array(found, dtype=np.int64).reshape(len(found), 2)
 
 

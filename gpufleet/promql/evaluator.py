@@ -10,12 +10,11 @@ import numpy as np
 import promql_parser as grammar
 
 from gpufleet.promql import aggregates, binary, functions, ranges
-from gpufleet.promql.errors import BadQuery, ExecutionFailed
+from gpufleet.promql.errors import BadQuery
 from gpufleet.promql.histograms import histogram_quantile
 from gpufleet.promql.limits import Budget
 from gpufleet.promql.matchers import LabelMatcher
-from gpufleet.promql.numbers import spelling
-from gpufleet.promql.parsing import bare, instant_millis, matchers_of, millis
+from gpufleet.promql.parsing import bare, fixed_millis, matchers_of, millis
 from gpufleet.promql.storage import Storage
 from gpufleet.promql.vectors import (
     FloatArray,
@@ -109,8 +108,10 @@ class Evaluator:
         """The instant that each step looks at."""
         ends = self.steps
         if at is not None:
-            named = self.start if at.type == grammar.AtModifierType.Start else self.end
-            ends = np.full_like(ends, named if at.at is None else instant_millis(at.at))
+            fixed = fixed_millis(at)
+            if fixed is None:
+                fixed = self.start if at.type == grammar.AtModifierType.Start else self.end
+            ends = np.full_like(ends, fixed)
         return ends - millis(offset)
 
     def _samples(self, matchers: list[LabelMatcher], start: int, end: int) -> list[Samples]:
@@ -154,11 +155,11 @@ class Evaluator:
         ends, length = self._ends(tree.offset, tree.at), millis(tree.range)
         step = millis(tree.step) or self.budget.limits.subquery_step_millis
         first = -(-(int(ends.min()) - length) // step) * step
-        steps = np.arange(first, int(ends.max()) + 1, step, dtype=np.int64)
-        if steps.size == 0:
+        last = int(ends.max())
+        if last < first:
             return Selection([], ends, length, [])
-        if steps.size > self.budget.limits.max_samples:
-            raise ExecutionFailed("the subquery has too many steps")
+        self.budget.take(0, (last - first) // step + 1)
+        steps = np.arange(first, last + 1, step, dtype=np.int64)
         inner = replace(self, steps=steps).value(tree.expr)
         if not isinstance(inner, Vector):
             inner = Vector([{}], _numbers(inner)[None, :], np.ones((1, steps.size), dtype=np.bool_))
@@ -192,11 +193,11 @@ class Evaluator:
             return aggregates.reduce_groups(op, vector, grouping)
         match op:
             case "topk" | "bottomk":
-                return aggregates.best(vector, grouping, self.scalar(tree.param), op == "topk")
+                return aggregates.best(vector, grouping, self.scalar(tree.param), op == "topk", self.budget)
             case "quantile":
                 return aggregates.quantile(vector, grouping, self.scalar(tree.param))
             case "count_values":
-                return aggregates.count_values(vector, grouping, self.text(tree.param), spelling)
+                return aggregates.count_values(vector, grouping, self.text(tree.param), self.budget)
         raise BadQuery(f"the aggregation {op} is not supported")
 
     # Functions.

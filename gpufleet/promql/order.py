@@ -30,6 +30,23 @@ def _at(ordered: FloatArray, place: IntArray, blanks: IntArray) -> FloatArray:
     return found
 
 
+def clear_best(values: FloatArray, present: BoolArray, many: FloatArray) -> tuple[IntArray, BoolArray]:
+    """(steps, chosen (s, t)): the steps at which it is clear which are the `many` (t) largest of `values` (s, t).
+
+    Not clear is what needs the order of equal values, of NaN, or of infinities; and `many` below 1 chooses nothing.
+    """
+    ordered = np.sort(np.where(present, values, -np.inf), axis=0)[::-1]
+    count = present.sum(axis=0)
+    place = np.clip(many, 0, count).astype(np.int64)
+    steps = np.arange(many.size)
+    last = ordered[np.maximum(place - 1, 0), steps]
+    following = ordered[np.minimum(place, len(values) - 1), steps]
+    plain = np.isfinite(np.where(present, values, 0.0)).all(axis=0)
+    clear = (many < 1) | (place == count) | (plain & (last > following))
+    chosen = present & (many >= 1) & ((values >= last) | (place == count))
+    return np.flatnonzero(clear), chosen
+
+
 def best_places(values: FloatArray, many: int, largest: bool) -> list[int]:
     """Places of the `many` largest (or smallest) of `values` (n), best first; NaN is worse than any number.
 

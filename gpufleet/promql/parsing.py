@@ -88,8 +88,13 @@ def millis(length: timedelta | None) -> int:
     return 0 if length is None else round(length / timedelta(milliseconds=1))
 
 
-def instant_millis(at: datetime) -> int:
-    return millis(at - datetime.fromtimestamp(0, tz=at.tzinfo))
+def fixed_millis(at: grammar.AtModifier) -> int | None:
+    """The instant of an `@`; None for start() and end(). Raises BadQuery for one that no calendar has."""
+    try:
+        instant = at.at
+    except (ValueError, OverflowError) as error:
+        raise BadQuery("the time after @ is out of range") from error
+    return None if instant is None else millis(instant - datetime.fromtimestamp(0, tz=instant.tzinfo))
 
 
 def bare(tree: Any) -> Any:

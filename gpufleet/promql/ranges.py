@@ -68,7 +68,7 @@ def _over(evaluator: Evaluator, name: str, parameters: Sequence[FloatArray], sel
     labels: list[Any] = []
     values, present = [], []
     for group in selection.groups:
-        win = Windows.of(group, selection.ends, selection.range_millis, evaluator.steps)
+        win = Windows.of(group, selection.ends, selection.range_millis, evaluator.steps, evaluator.budget.check_time)
         evaluator.budget.take(len(group.labels), len(group.labels) * evaluator.steps.size)
         there = win.count >= needed
         if there.any():

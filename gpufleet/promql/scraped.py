@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 from django.db import OperationalError, connection, transaction
@@ -20,11 +21,16 @@ from gpufleet.store.queries import read_health
 from gpufleet.store.scrape_times import layouts_with, scrape_times
 from gpufleet.store.sources import Block, Wanted, blocks
 
+LATEST_MILLIS = 253_402_300_000_000  # the end of the year 9999, beyond which there are no dates
+
 
 class ScrapedStorage:
     """What was scraped, and `up`, `scrape_duration_seconds`, `scrape_samples_scraped` of every scrape."""
 
     def select(self, matchers: Sequence[LabelMatcher], start: int, end: int, budget: Budget) -> list[Samples]:
+        start, end = max(start, 0), min(end, LATEST_MILLIS)
+        if start > end:
+            return []
         with _in_time(budget):
             found = inventory.list_series(matchers, start, end, budget)
             parts = list(_of_scrapes(matchers, start, end, budget))
@@ -43,15 +49,17 @@ class ScrapedStorage:
 
 @contextmanager
 def _in_time(budget: Budget) -> Iterator[None]:
-    """The database stops a statement that outlives the query."""
-    budget.check_time()
+    """No statement begins when the query's time is over, and the server ends one that outlives it."""
+
+    def timed(execute: Callable[..., Any], *statement: Any) -> Any:
+        budget.check_time()
+        return execute(*statement)
+
     try:
-        with transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT set_config('statement_timeout', %s, true)", [f"{int(budget.seconds_left * 1000) + 1}"]
-            )
+        with transaction.atomic(), connection.cursor() as cursor, connection.execute_wrapper(timed):
+            millis = int(budget.seconds_left * 1000) + 1
+            cursor.execute("SELECT set_config('statement_timeout', %s, true)", [str(max(1, millis))])
             yield
-            cursor.execute("SELECT set_config('statement_timeout', '0', true)")
     except OperationalError as error:
         if isinstance(error.__cause__, QueryCanceled):
             raise QueryTimeout(f"the query took longer than {budget.limits.timeout_seconds:g} s") from error

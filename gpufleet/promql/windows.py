@@ -6,7 +6,7 @@ Every function takes `Windows` and gives (series, steps); steps with fewer sampl
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from gpufleet.promql.order import quantile_of
 from gpufleet.promql.vectors import BoolArray, FloatArray, IntArray, Samples
 
 MAX_CELLS = 2_000_000  # of a block of windows that are laid side by side
+MAX_READ = 50_000_000  # samples that are read between two looks at the clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,8 @@ class Windows:
     """The samples `[first, after)` of each step, closed at both ends: `starts` <= time <= `ends`.
 
     `times` (n) and `values` (k, n) without staleness markers; `starts`, `ends`, `at`, `first`, `after` (t).
-    `at` are the steps themselves, `ends` those less the offset.
+    `at` are the steps themselves, `ends` those less the offset. `pulse` is called now and then in long work, and may
+    raise.
     """
 
     times: IntArray
@@ -32,13 +34,16 @@ class Windows:
     at: IntArray
     first: IntArray
     after: IntArray
+    pulse: Callable[[], None]
 
     @classmethod
-    def of(cls, samples: Samples, ends: IntArray, range_millis: int, at: IntArray) -> Windows:
+    def of(
+        cls, samples: Samples, ends: IntArray, range_millis: int, at: IntArray, pulse: Callable[[], None]
+    ) -> Windows:
         starts = ends - range_millis
         first = np.searchsorted(samples.times, starts, side="left")
         after = np.searchsorted(samples.times, ends, side="right")
-        return cls(samples.times, samples.values, starts, ends, at, first, after)
+        return cls(samples.times, samples.values, starts, ends, at, first, after, pulse)
 
     @property
     def count(self) -> IntArray:
@@ -56,10 +61,16 @@ class Windows:
 
     def reduced(self, how: np.ufunc, values: FloatArray) -> FloatArray:
         """`how` over each window of `values` (k, n), one reading of each window and no differences of sums."""
-        edges = np.empty(2 * self.first.size, dtype=np.int64)
-        edges[::2], edges[1::2] = self.first, self.after
-        padded = np.concatenate((values, np.zeros((values.shape[0], 1))), axis=1)
-        found: FloatArray = how.reduceat(padded, edges, axis=1)[:, ::2]
+        series, steps = values.shape[0], self.first.size
+        padded = np.concatenate((values, np.zeros((series, 1))), axis=1)
+        found = np.empty((series, steps))
+        many = max(1, MAX_READ // (max(1, series) * max(1, int(self.count.max(initial=1)))))
+        for low in range(0, steps, many):
+            self.pulse()
+            part = slice(low, min(steps, low + many))
+            edges = np.empty(2 * (part.stop - low), dtype=np.int64)
+            edges[::2], edges[1::2] = self.first[part], self.after[part]
+            found[:, part] = how.reduceat(padded, edges, axis=1)[:, ::2]
         return found
 
     def side_by_side(self, work: Callable[..., FloatArray]) -> FloatArray:
@@ -69,6 +80,7 @@ class Windows:
         widest = max(1, int(self.count.max(initial=1)))
         many = max(1, MAX_CELLS // (widest * max(1, series)))
         for low in range(0, steps, many):
+            self.pulse()
             part = slice(low, min(steps, low + many))
             wide = max(1, int(self.count[part].max(initial=1)))
             places = self.first[part, None] + np.arange(wide)
@@ -88,7 +100,7 @@ def extrapolated(windows: Windows, is_counter: bool, range_seconds: float | None
         lost = np.zeros_like(w.values)
         lost[:, 1:] = np.where(after < before, before, 0.0)
         if lost.any():
-            inside = Windows(w.times, w.values, w.starts, w.ends, w.at, np.minimum(w.first + 1, w.after), w.after)
+            inside = replace(w, first=np.minimum(w.first + 1, w.after))
             growth = growth + np.where(inside.count > 0, inside.reduced(np.add, lost), 0.0)
     to_start = (w.times[w.oldest] - w.starts) / 1000.0 + np.zeros_like(growth)
     to_end = (w.ends - w.times[w.newest]) / 1000.0

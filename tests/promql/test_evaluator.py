@@ -126,6 +126,62 @@ def test_limits_each_have_their_own_failure() -> None:
         query_range(held, "grown", 60_000, 0, 1_000)
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        "max_over_time(grown[10y:1ms])",
+        "sum_over_time(grown[99y:1s])",
+        "count_values('v', grown[1y:1s])",
+        "grown @ 1e300",
+        "rate(grown[99999999999y])",
+        "max_over_time(max_over_time(grown[1y:1s])[1y:1s])",
+    ],
+)
+def test_a_question_without_end_costs_nothing(query: str) -> None:
+    with pytest.raises(PromqlError):
+        query_instant(storage(), query, 300_000)
+
+
+def test_long_work_looks_at_the_clock() -> None:
+    """Windows of a day at 11,000 steps over many series are hours of work: it ends in time, in the middle."""
+    times = np.arange(0, 86_400_000, 5_000, dtype=np.int64)
+    labels = [{"__name__": "m", "a": str(number)} for number in range(100)]
+    held = MemoryStorage([Samples(labels, times, np.ones((100, times.size)))])
+    for query in ("sum_over_time(m[1d])", "quantile_over_time(0.5, m[1d])", "deriv(m[1d])"):
+        with pytest.raises(QueryTimeout):
+            query_range(held, query, 0, 86_400_000, 8_000, Limits(timeout_seconds=0.2))
+
+
+def test_values_are_counted_within_the_limits() -> None:
+    times = np.arange(0, 1_000_000, 1_000, dtype=np.int64)
+    held = MemoryStorage([Samples([{"__name__": "m"}], times, np.arange(1_000.0)[None, :])])
+    with pytest.raises(ExecutionFailed, match="more than 500 series"):
+        query_range(held, 'count_values("v", m)', 0, 999_000, 1_000, Limits(max_series=500))
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.lists(
+            st.sampled_from([0.0, 1.0, 2.0, 3.5, float("nan"), float("inf"), -float("inf")]), min_size=4, max_size=4
+        ),
+        min_size=1,
+        max_size=6,
+    ),
+    st.integers(0, 7),
+    st.sampled_from(["topk", "bottomk"]),
+)
+def test_the_best_of_a_range_are_those_of_its_instants(table: list[list[float]], many: int, op: str) -> None:
+    labels = [{"__name__": "m", "a": str(row)} for row in range(len(table))]
+    held = MemoryStorage([Samples(labels, np.arange(4, dtype=np.int64) * 15_000, np.array(table))])
+    query = f"{op}({many}, m)"
+    together = {
+        (row.labels["a"], at) for row in query_range(held, query, 0, 45_000, 15_000).rows for at in row.times.tolist()
+    }
+    alone = {(row.labels["a"], at) for at in range(0, 60_000, 15_000) for row in query_instant(held, query, at).rows}
+    assert together == alone
+
+
 def test_the_time_that_is_left_is_told() -> None:
     now = [10.0]
     budget = Budget(Limits(timeout_seconds=2), clock=lambda: now[0])

@@ -132,6 +132,12 @@ def test_limits_hold_before_memory_is_filled(kept: ScrapedStorage) -> None:
         query_instant(kept, "temp", T0, Limits(timeout_seconds=0))
 
 
+@pytest.mark.parametrize("offset", ["9999y", "-9999y", "56y", "-100y"])
+def test_there_is_nothing_outside_of_time(kept: ScrapedStorage, offset: str) -> None:
+    assert query_instant(kept, f"temp offset {offset}", T0).rows == []
+    assert query_instant(kept, f"rate(temp[1h] offset {offset})", T0 + 60_000).rows == []
+
+
 def test_the_database_stops_in_time(kept: ScrapedStorage, monkeypatch: pytest.MonkeyPatch) -> None:
     """A statement that takes too long is ended by the server, and the connection lives on."""
 
@@ -145,3 +151,9 @@ def test_the_database_stops_in_time(kept: ScrapedStorage, monkeypatch: pytest.Mo
         query_instant(kept, "temp", T0, Limits(timeout_seconds=0.3))
     monkeypatch.undo()
     assert query_instant(kept, "temp", T0 + 60_000).rows
+
+
+def test_many_quick_statements_end_in_time_too(kept: ScrapedStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpufleet.store.sources.PIECE_CHUNKS", 2)
+    with pytest.raises(QueryTimeout):
+        query_instant(kept, "rate(temp[50y])", T0 + 60_000, Limits(timeout_seconds=0.5))
