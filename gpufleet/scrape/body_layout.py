@@ -47,12 +47,21 @@ class BodyLayout:
     room: int
     refs: IntArray
     rejections: Rejections
+    is_stamped: bool = False
 
 
 def lay_out(
-    lines: list[bytes], sample_lines: Sequence[bool], prefixes: list[bytes], refs: IntArray, rejections: Rejections
+    lines: list[bytes],
+    sample_lines: Sequence[bool],
+    prefixes: list[bytes],
+    refs: IntArray,
+    rejections: Rejections,
+    is_stamped: bool = False,
 ) -> BodyLayout:
-    """The layout of a body of which every sample stood alone on its line after its prefix."""
+    """The layout of a body of which every sample stood alone on its line after its prefix.
+
+    `is_stamped`: each line ended with the same stamp, which was taken off.
+    """
     is_sample = _shared(tuple(sample_lines))
     is_other = _shared(tuple(not sample for sample in is_sample))
     others = _shared(tuple(compress(lines, is_other)))
@@ -66,6 +75,7 @@ def lay_out(
         room=careful.MAX_LINE_BYTES - max(map(len, prefixes), default=0),
         refs=refs,
         rejections=rejections,
+        is_stamped=is_stamped,
     )
 
 

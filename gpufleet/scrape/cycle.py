@@ -14,6 +14,7 @@ from gpufleet.fleet.specs import BoardSeen, NodeSeen
 from gpufleet.scrape import failures
 from gpufleet.scrape.exposition import ExpositionError, Parsed, read
 from gpufleet.scrape.failures import ScrapeFailed
+from gpufleet.scrape.federation import is_federated
 from gpufleet.scrape.fetch import Fetched
 from gpufleet.scrape.memory import Draft, NodeMemory, TargetMemory
 from gpufleet.scrape.plans import Counter, Plan
@@ -92,7 +93,7 @@ class Reader:
         self, cluster: Cluster, targets: Sequence[ActiveTarget], fetched: Sequence[Fetched], cycle: int, now: datetime
     ) -> CycleResult:
         """Frames and statuses, one a target. Writes GPUs, series and layouts that are new, and nothing else."""
-        scrapes = [_Scrape(t, f, self._memory(t.id, cycle)) for t, f in zip(targets, fetched, strict=True)]
+        scrapes = [_Scrape(t, f, self._memory(t.id, t.url, cycle)) for t, f in zip(targets, fetched, strict=True)]
         for scrape in scrapes:
             self._read(scrape)
         gpu_ids = self._tell(cluster, scrapes, cycle, now)
@@ -105,11 +106,11 @@ class Reader:
         self._let_go(cycle)
         return result
 
-    def _memory(self, target_id: int, cycle: int) -> TargetMemory:
+    def _memory(self, target_id: int, url: str, cycle: int) -> TargetMemory:
         memory = self._targets.get(target_id)
         if memory is None:
             cache = SeriesCache(limit=max(20_000, 2 * self._max_samples))
-            memory = self._targets[target_id] = TargetMemory(target_id, cache)
+            memory = self._targets[target_id] = TargetMemory(target_id, cache, is_federated=is_federated(url))
         memory.used_in = cycle
         return memory
 
@@ -125,6 +126,7 @@ class Reader:
                 scraped_at=fetched.started_at,
                 max_samples=self._max_samples,
                 content_type=fetched.content_type,
+                newest_only=scrape.memory.is_federated,
             )
         except ExpositionError as error:
             scrape.fail(error.reason, error.detail)
@@ -138,6 +140,8 @@ class Reader:
             scrape.fail(failures.NO_GPU_SAMPLES, "the exporter answers, but lists no GPU")
         elif not scrape.parsed.accepted:
             scrape.fail(failures.NO_SAMPLES, "the exporter answers, but with no sample that can be read")
+        elif scrape.memory.is_federated and scrape.memory.is_stale(scrape.parsed.newest_at(), fetched.started_at):
+            scrape.fail(failures.STALE, "the server holds only values of an earlier time")
 
     def _tell(
         self, cluster: Cluster, scrapes: Sequence[_Scrape], cycle: int, now: datetime

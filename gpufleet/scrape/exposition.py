@@ -18,6 +18,7 @@ from gpufleet.scrape import careful
 from gpufleet.scrape.body_layout import PLAIN_NUMBER, PLAIN_TAIL, BodyLayout, Rejections, fit, lay_out
 from gpufleet.scrape.careful import parse_series
 from gpufleet.scrape.series_cache import SeriesCache
+from gpufleet.scrape.stamps import SharedStamp, shared_stamp
 
 __all__ = ["ExpositionError", "Parsed", "SeriesCache", "Stamped", "parse_series", "read"]
 
@@ -64,8 +65,10 @@ class Parsed:
 
     `refs` and `values` are one entry per series: its newest sample, raw, NaN and infinities kept. They are read-only,
     and `refs` is the very same array while the body's layout stays the same. `stamped` holds every sample that came
-    with a time. `accepted` and `rejected` count lines; `reasons` counts the rejected ones by word, `duplicates` is one
-    of them. `first_bad_line` is (number from 1, text cut to 200 characters, reason). `new_refs` are refs whose series
+    with a time of its own; where all share one, `at` is that time (Unix seconds) and `stamped` is empty.
+
+    `accepted` and `rejected` count lines; `reasons` counts the rejected ones by word, `duplicates` is one of them.
+    `first_bad_line` is (number from 1, text cut to 200 characters, reason). `new_refs` are refs whose series
     is new to the cache (or a ref with a new meaning), `gone_refs` those that the cache let go; when a body is refused
     what it brought is forgotten.
     """
@@ -80,25 +83,62 @@ class Parsed:
     stamped: list[Stamped]
     new_refs: list[int]
     gone_refs: list[int]
+    at: float | None = None
+
+    def newest_at(self) -> float | None:
+        """The newest time that a sample came with."""
+        return self.at if self.at is not None else max((sample.at for sample in self.stamped), default=None)
 
 
-def read(body: bytes, cache: SeriesCache, *, scraped_at: float, max_samples: int, content_type: str = "") -> Parsed:
+def read(
+    body: bytes,
+    cache: SeriesCache,
+    *,
+    scraped_at: float,
+    max_samples: int,
+    content_type: str = "",
+    newest_only: bool = False,
+) -> Parsed:
     """Every sample of `body`, scraped at `scraped_at` (Unix seconds). `content_type` is the header as sent.
+
+    `newest_only` leaves series out whose stamp is older than the newest one: the memory of another server holds on to
+    what its last scrape no longer listed.
 
     Raises ExpositionError: "not an exposition", "too many samples", or "cut off" for OpenMetrics without its end mark.
     """
     openmetrics = _is_openmetrics(body, content_type)
+    shared = shared_stamp(body, openmetrics)
+    if shared is not None and -ACCEPT_AHEAD_SECONDS <= scraped_at - shared.at <= ACCEPT_OLDER_SECONDS:
+        parsed = _read_without_stamps(shared, cache, max_samples)
+        if parsed is not None:
+            return parsed
     lines = body.split(b"\n")
     layout = cache.layout
-    if isinstance(layout, BodyLayout) and len(layout.refs) <= max_samples:
+    if isinstance(layout, BodyLayout) and not layout.is_stamped and len(layout.refs) <= max_samples:
         values = fit(body, lines, layout)
         if values is not None:
-            return _parsed_again(layout, values)
-    reading = _Reading(cache, scraped_at, max_samples, openmetrics)
+            return _parsed_again(layout, values, None)
+    reading = _Reading(cache, scraped_at, max_samples, openmetrics, newest_only)
     return reading.read(body, lines)
 
 
-def _parsed_again(layout: BodyLayout, values: FloatArray) -> Parsed:
+def _read_without_stamps(shared: SharedStamp, cache: SeriesCache, max_samples: int) -> Parsed | None:
+    """A body whose samples share one stamp, read as if it had none; None when a line of it needs a closer look."""
+    lines = shared.rest.split(b"\n")
+    layout = cache.layout
+    if isinstance(layout, BodyLayout) and layout.is_stamped and len(layout.refs) == shared.count <= max_samples:
+        values = fit(shared.rest, lines, layout)
+        if values is not None:
+            return _parsed_again(layout, values, shared.at)
+    if sum(1 for line in lines if (text := line.strip(careful.BLANKS)) and text[0] != _HASH) != shared.count:
+        return None
+    try:
+        return _Reading(cache, shared.at, max_samples, False, shared_at=shared.at).read(shared.rest, lines)
+    except ExpositionError:
+        return None
+
+
+def _parsed_again(layout: BodyLayout, values: FloatArray, at: float | None) -> Parsed:
     return Parsed(
         refs=layout.refs,
         values=values,
@@ -110,6 +150,7 @@ def _parsed_again(layout: BodyLayout, values: FloatArray) -> Parsed:
         stamped=[],
         new_refs=[],
         gone_refs=[],
+        at=at,
     )
 
 
@@ -132,6 +173,8 @@ class _Reading:
     scraped_at: float
     max_samples: int
     openmetrics: bool
+    newest_only: bool = False
+    shared_at: float | None = None
     accepted: int = 0
     latest: dict[int, tuple[float, float]] = field(default_factory=dict)
     plain: set[int] = field(default_factory=set)
@@ -256,6 +299,8 @@ class _Reading:
             raise careful.BadLine(careful.DUPLICATE)
 
     def _reject(self, index: int, line: bytes, text: bytes, reason: str) -> None:
+        if self.shared_at is not None:
+            raise ExpositionError(reason, "to be read again with its stamps")
         self.rejected += 1
         self.reasons[reason] = self.reasons.get(reason, 0) + 1
         if self.first_bad_line is None:
@@ -276,7 +321,17 @@ class _Reading:
             return
         raise ExpositionError(NOT_AN_EXPOSITION, f"{unreadable} of {unreadable + self.accepted} lines do not parse")
 
+    def _keep_newest(self) -> None:
+        """Lets go of the series that came with an older stamp than the newest one."""
+        newest = max((at for _, at in self.stamped), default=None)
+        if newest is None:
+            return
+        for ref in [ref for ref, (moment, _) in self.latest.items() if ref not in self.plain and moment < newest]:
+            del self.latest[ref]
+
     def _finish(self, body: bytes, lines: list[bytes]) -> Parsed:
+        if self.newest_only:
+            self._keep_newest()
         if self.new_names:
             self.cache.declare(self.new_names, _types(body))
         self.cache.touch(self.latest)
@@ -287,7 +342,8 @@ class _Reading:
         duplicates = self.reasons.get(careful.DUPLICATE, 0)
         if len(self.prefixes) == self.accepted and not duplicates:
             refused = Rejections(self.rejected, dict(self.reasons), self.first_bad_line)
-            self.cache.layout = lay_out(lines, self.is_sample, self.prefixes, refs, refused)
+            is_stamped = self.shared_at is not None
+            self.cache.layout = lay_out(lines, self.is_sample, self.prefixes, refs, refused, is_stamped)
         return Parsed(
             refs=refs,
             values=values,
@@ -299,6 +355,7 @@ class _Reading:
             stamped=[Stamped(ref, value, at) for (ref, at), value in self.stamped.items()],
             new_refs=list(self.new_names),
             gone_refs=gone,
+            at=self.shared_at,
         )
 
 

@@ -19,6 +19,9 @@ from gpufleet.store.series import ensure_layout, ensure_series
 
 PLANS = 4  # bodies that take turns, with and without some lines, need no new plan each time
 MAX_SERIES = 200_000
+UNKNOWN_STEP_SECONDS = 90.0
+STALE_STEPS = 2.5
+LEAST_STEP_SECONDS = 5.0
 
 SeriesKey = tuple[tuple[str, ...], int | None]
 
@@ -38,13 +41,28 @@ class TargetMemory:
 
     target_id: int
     cache: SeriesCache
+    is_federated: bool = False
     used_in: int = 0
+    told_at: float | None = None
+    step: float | None = None
     refs: IntArray | None = None
     plan: Plan | None = None
     plans: OrderedDict[bytes, Plan] = field(default_factory=OrderedDict)
     lines: dict[int, Line] = field(default_factory=dict)
     series: dict[SeriesKey, int] = field(default_factory=dict)
     gpu_ids: dict[str, int] = field(default_factory=dict)
+
+    def is_stale(self, at: float | None, now: float) -> bool:
+        """Whether values of time `at` (Unix seconds) are older than the other server's next scrapes would be.
+
+        How often that server scrapes is seen from the times themselves.
+        """
+        if at is None:
+            return False
+        if self.told_at is not None and at > self.told_at:
+            self.step = max(at - self.told_at, LEAST_STEP_SECONDS)
+        self.told_at = max(at, self.told_at or at)
+        return now - at > (UNKNOWN_STEP_SECONDS if self.step is None else STALE_STEPS * self.step)
 
     def recall(self, parsed: Parsed) -> Plan | Draft:
         """The plan for this body, or what is needed to make one."""
