@@ -32,6 +32,8 @@ from gpufleet.fleet.models import Cluster, Node, Target  # noqa: E402
 from gpufleet.fleet.queries import ActiveTarget, active_targets  # noqa: E402
 from gpufleet.scrape.cycle import Reader  # noqa: E402
 from gpufleet.scrape.fetch import Fetched  # noqa: E402
+from gpufleet.simulator.dcgm import FIELDS  # noqa: E402
+from gpufleet.simulator.workload import FloatArray  # noqa: E402
 from gpufleet.simulator.world import World  # noqa: E402
 from gpufleet.store.append import append_frames  # noqa: E402
 from gpufleet.store.chunks import SPAN_SECONDS  # noqa: E402
@@ -40,7 +42,33 @@ from gpufleet.store.seal import GRACE, seal  # noqa: E402
 
 START = datetime(2026, 11, 29, tzinfo=UTC)
 INTERVAL = 15
+# How far values of a training GPU scatter from one scrape to the next, as a share of the value. The simulator's own
+# repeat after three scrapes to the last digit, which no real sensor does and which flatters whoever packs repetitions.
+SCATTER = {
+    "POWER_USAGE": 0.02, "GPU_UTIL": 0.01, "MEM_COPY_UTIL": 0.03, "GR_ENGINE_ACTIVE": 0.01, "SM_ACTIVE": 0.02,
+    "SM_OCCUPANCY": 0.02, "PIPE_TENSOR_ACTIVE": 0.03, "DRAM_ACTIVE": 0.03, "PCIE_TX_BYTES": 0.1,
+    "PCIE_RX_BYTES": 0.1, "NVLINK_BANDWIDTH_TOTAL": 0.03, "SM_CLOCK": 0.005, "GPU_TEMP": 0.008, "MEMORY_TEMP": 0.008,
+    "TOTAL_ENERGY_CONSUMPTION": 2e-9, "POWER_VIOLATION": 1e-7,
+}  # fmt: skip
 RECORD = Path("/tmp/gpufleet-history-fill.jsonl")  # noqa: S108
+
+
+class ScatteredWorld(World):
+    """The simulated fleet with values that scatter."""
+
+    def _instant(self, t: float) -> FloatArray:
+        known = self._instants.get(t)
+        if known is not None:
+            return known
+        values = super()._instant(t).copy()
+        chance = np.random.default_rng(round(t))
+        for row, field in enumerate(FIELDS):
+            share = SCATTER.get(field.name.removeprefix("DCGM_FI_DEV_").removeprefix("DCGM_FI_PROF_"), 0.0)
+            if share:
+                scattered = values[row] * (1 + share * chance.standard_normal(values.shape[1]))
+                values[row] = np.minimum(scattered, 1.0) if "ACTIVE" in field.name else scattered
+        self._instants[t] = values
+        return values
 
 
 def fleet_of(world: World) -> tuple[Cluster, list[ActiveTarget]]:
@@ -124,9 +152,10 @@ def main() -> None:
     parser.add_argument("--hours", type=int, default=24)
     parser.add_argument("--nodes", type=int, default=63)
     parser.add_argument("--open-minutes", type=int, default=0, help="then append so many minutes that stay frames")
+    parser.add_argument("--scatter", action="store_true", help="let values scatter as those of real sensors do")
     parser.add_argument("--record", type=Path, default=RECORD)
     given = parser.parse_args()
-    world = World(nodes=given.nodes)
+    world = (ScatteredWorld if given.scatter else World)(nodes=given.nodes)
     cluster, targets = fleet_of(world)
     reader = Reader(max_samples=50_000, interval_seconds=INTERVAL)
     done = (

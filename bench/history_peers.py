@@ -121,11 +121,11 @@ def import_lines(lines: bytearray) -> None:
         lines.clear()
 
 
-def fill(data: Path, *, with_open: bool) -> None:
+def fill(data: Path, filled: Path, *, with_open: bool) -> None:
     data.mkdir(exist_ok=True)
     record = data / "record.jsonl"
     done = {json.loads(line)["start"] for line in record.read_text().splitlines()} if record.exists() else set()
-    starts = [json.loads(line)["start"] for line in ours.RECORD.read_text().splitlines()]
+    starts = [json.loads(line)["start"] for line in filled.read_text().splitlines()]
     starts += [starts[-1] + SPAN_SECONDS] if with_open else []
     command, ready = victoria(data)
     with served(command, ready):
@@ -167,14 +167,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     parser.add_argument("what", choices=("fill", "sizes", "open", "clean"))
     parser.add_argument("--data", type=Path, default=Path("/tmp/gpufleet-peers"))  # noqa: S108
+    parser.add_argument("--record", type=Path, default=ours.RECORD)
     given = parser.parse_args()
     os.environ.setdefault("TZ", "UTC")
     if given.what == "clean":
         shutil.rmtree(given.data)
     else:
-        {"fill": partial(fill, with_open=False), "open": partial(fill, with_open=True), "sizes": sizes}[given.what](
-            given.data
-        )
+        brought = partial(fill, filled=given.record, with_open=given.what == "open")
+        {"fill": brought, "open": brought, "sizes": sizes}[given.what](given.data)
 
 
 if __name__ == "__main__":

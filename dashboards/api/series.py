@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
+from django.db import connection
 from django.http import HttpRequest, HttpResponse
 from ninja import Query, Router, Schema
 
@@ -18,7 +19,7 @@ from dashboards.api.parameters import cluster_named, instant, node_named
 from dashboards.api.problems import Problem, invalid
 from gpufleet.catalogue.metrics import METRICS
 from gpufleet.core.times import utc_now
-from gpufleet.fleet.models import Cluster, Gpu, Node, Placement
+from gpufleet.fleet.models import Cluster, Gpu, Node
 from gpufleet.store.frames import StoreError
 from gpufleet.store.instants import Value
 from gpufleet.store.models import Series
@@ -132,16 +133,23 @@ def _rows(found: dict[str, RangeResult]) -> list[dict[str, Any]]:
     ]
 
 
+_SUBJECTS = """
+SELECT gpu.id, gpu.uuid, (SELECT slot FROM fleet_placement WHERE gpu_id = gpu.id ORDER BY starts_at DESC LIMIT 1)
+FROM fleet_gpu gpu WHERE gpu.id = ANY(%s)
+"""
+
+
 def subjects_told(rows: Sequence[RangeRow | Value]) -> Callable[[RangeRow | Value], dict[str, Any]]:
-    """What tells a row's subject: node, UUID and slot; three queries for all rows together."""
-    nodes = dict(Node.objects.filter(pk__in={row.node_id for row in rows}).values_list("pk", "name"))
-    gpu_ids = {row.gpu_id for row in rows if row.gpu_id is not None}
-    uuids = dict(Gpu.objects.filter(pk__in=gpu_ids).values_list("pk", "uuid"))
-    slots = dict(Placement.objects.filter(gpu_id__in=gpu_ids).order_by("starts_at").values_list("gpu_id", "slot"))
+    """What tells a row's subject: node, UUID and slot; two queries for all rows together."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT id, name FROM fleet_node WHERE id = ANY(%s)", [list({row.node_id for row in rows})])
+        nodes = dict(cursor.fetchall())
+        cursor.execute(_SUBJECTS, [list({row.gpu_id for row in rows if row.gpu_id is not None})])
+        gpus = {gpu_id: (uuid, slot) for gpu_id, uuid, slot in cursor.fetchall()}
 
     def tell(row: RangeRow | Value) -> dict[str, Any]:
-        gpu_id = -1 if row.gpu_id is None else row.gpu_id
-        return {"node": nodes.get(row.node_id, ""), "gpu_uuid": uuids.get(gpu_id), "slot": slots.get(gpu_id)}
+        uuid, slot = gpus.get(row.gpu_id, (None, None))
+        return {"node": nodes.get(row.node_id, ""), "gpu_uuid": uuid, "slot": slot}
 
     return tell
 

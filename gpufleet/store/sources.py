@@ -15,6 +15,7 @@ from itertools import groupby
 import numpy as np
 import numpy.typing as npt
 
+from gpufleet.catalogue.values import clean as clean_values
 from gpufleet.core.times import from_unix
 from gpufleet.store.chunks import FAILED, SPAN_SECONDS, SealedSpan, read_spans
 from gpufleet.store.codec import decode
@@ -105,19 +106,22 @@ def open_windows(start: float, end: float) -> list[tuple[float, float]]:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Neighbouring frames of one layout."""
+    """Neighbouring frames of one layout; `cleaned`: canonical values."""
 
     table: LayoutTable
     places: IntArray
     micros: IntArray
     raw: FloatArray
+    cleaned: FloatArray
 
     def without(self, micros: IntArray) -> _Run:
         left = ~np.isin(self.micros, micros)
-        return self if left.all() else _Run(self.table, self.places, self.micros[left], self.raw[left])
+        if left.all():
+            return self
+        return _Run(self.table, self.places, self.micros[left], self.raw[left], self.cleaned[left])
 
     def block(self, clean: bool) -> Block:
-        return _block(self.table, self.places, self.micros, self.raw, clean)
+        return Block(self.table, self.places, self.micros / 1e6, self.cleaned if clean else self.raw)
 
 
 def _block(table: LayoutTable, places: IntArray, micros: IntArray, raw: FloatArray, clean: bool) -> Block:
@@ -137,7 +141,7 @@ def _runs(wanted: Wanted, start: float, end: float, steps: tuple[float, float] |
     whole = Counter[int]()
     for run in _run(rows, wanted):
         target_id = run.table.target_id
-        if run.places.size == wanted[target_id].size and not np.isnan(run.block(clean=True).values).any():
+        if run.places.size == wanted[target_id].size and not np.isnan(run.cleaned).any():
             whole[target_id] += run.micros.size
         yield run
     lacking = [target_id for target_id, many in Counter(row[0] for row in rows).items() if many > whole[target_id]]
@@ -151,6 +155,7 @@ def _run(rows: Sequence[tuple[int, float, int, bytes]], wanted: Wanted) -> Itera
         layout_id: np.flatnonzero(np.isin(table.series_ids, wanted[table.target_id]))
         for layout_id, table in tables.items()
     }
+    found: list[tuple[LayoutTable, IntArray, IntArray, FloatArray]] = []
     for (_, layout_id), members in groupby(rows, key=lambda row: (row[0], row[2])):
         if layout_id not in tables or not picks[layout_id].size:
             continue
@@ -159,7 +164,22 @@ def _run(rows: Sequence[tuple[int, float, int, bytes]], wanted: Wanted) -> Itera
         for number, row in enumerate(run):
             raw[number] = decode(row[3])[picks[layout_id]]
         micros = np.rint(np.array([row[1] for row in run]) * 1e6).astype(np.int64)
-        yield _Run(tables[layout_id], picks[layout_id], micros, raw)
+        found.append((tables[layout_id], picks[layout_id], micros, raw))
+    for (table, places, micros, raw), cleaned in zip(found, _cleaned(found), strict=True):
+        yield _Run(table, places, micros, raw, cleaned)
+
+
+def _cleaned(runs: Sequence[tuple[LayoutTable, IntArray, IntArray, FloatArray]]) -> list[FloatArray]:
+    """Canonical values of all runs, in one pass: most are so small that each call would cost more than its work."""
+    if not runs:
+        return []
+    meaning = [
+        np.concatenate([np.tile(getattr(table, name)[places], len(raw)) for table, places, _, raw in runs])
+        for name in ("scale", "low", "high", "sentinels")
+    ]
+    flat = clean_values(np.concatenate([raw.reshape(-1) for *_, raw in runs]), *meaning)
+    ends = np.cumsum([raw.size for *_, raw in runs])
+    return [part.reshape(raw.shape) for part, (*_, raw) in zip(np.split(flat, ends[:-1]), runs, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
