@@ -71,6 +71,7 @@ def questions(end: float, chance: random.Random) -> dict[str, tuple[tuple[str, d
     """What is asked: (ours, the peers')."""
     six = "|".join(f"DCGM_FI_DEV_{name}" for name in METRICS.values())
     day = {"start": end - DAY, "end": end}
+    ours = {"start": iso(end - DAY), "end": iso(end)}
     past = end - chance.uniform(3 * 3600, DAY)
     return {
         "latest of one metric, 504 GPUs": (
@@ -78,11 +79,11 @@ def questions(end: float, chance: random.Random) -> dict[str, tuple[tuple[str, d
             ("query", {"query": POWER, "time": end}),
         ),
         "24 h x 6 metrics x 8 GPUs at 60 s": (
-            ("series", {"metric": ",".join(METRICS), "node": "gpu-010", "start": iso(end - DAY), "end": iso(end), "step": 60}),
+            ("series", {"metric": ",".join(METRICS), "node": "gpu-010", "step": 60, **ours}),
             ("query_range", {"query": f'{{__name__=~"{six}",Hostname="gpu-010"}}', "step": 60, **day}),
         ),
         "fleet p5, p50, p95 over 24 h at 300 s": (
-            ("bands", {"metric": "gpu_power_watts", "start": iso(end - DAY), "end": iso(end), "step": 300}),
+            ("bands", {"metric": "gpu_power_watts", "step": 300, **ours}),
             ("query_range", {"query": f"quantile(0.95, {POWER})", "step": 300, **day}),
         ),
         "one metric of 504 GPUs at a random past minute": (
