@@ -1,6 +1,7 @@
 """Asks Debian's Prometheus and our evaluator the same expressions on the same samples, and prints where they differ.
 
     python bench/promql_conformance.py [--step 61] [--record tests/promql/prometheus_2_42.json.gz]
+    python bench/promql_conformance.py --random 2000 [--seed 1]
 
 The expressions are tests/promql/expressions.txt, the samples tests/promql_scrapes.py. With `--record` Prometheus'
 answers are kept; the test run compares ours with them where there is no Prometheus.
@@ -30,6 +31,7 @@ from promql_answers import (  # noqa: E402
     expressions,
     reply_of,
 )
+from promql_random import expressions as random_expressions  # noqa: E402
 from promql_scrapes import T0, in_memory, rounds  # noqa: E402
 
 from gpufleet.promql.engine import query_range  # noqa: E402
@@ -39,12 +41,15 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--step", type=int, default=61, help="seconds; a second, finer range that is compared too")
     options.add_argument("--record", type=Path)
+    options.add_argument("--random", type=int, default=0, help="instead of the file, as many random expressions")
+    options.add_argument("--seed", type=int, default=1)
     chosen = options.parse_args()
+    queries = list(random_expressions(chosen.seed, chosen.random)) if chosen.random else expressions()
     with prometheus() as address:
         for batch in rounds():
             remote_write(address, [(labels, at, value.tobytes()) for labels, at, value in batch])
-        theirs = {query: _asked(address, query) for query in expressions()}
-        fine = {query: _range(address, query, T0, T0 + 4_500_000, chosen.step * 1000) for query in expressions()}
+        theirs = {query: _asked(address, query) for query in queries}
+        fine = {query: _range(address, query, T0, T0 + 4_500_000, chosen.step * 1000) for query in queries}
     if chosen.record:
         _record(chosen.record, theirs)
     return _report(theirs, fine, chosen.step * 1000)

@@ -92,7 +92,8 @@ def _average(groups: Groups, values: FloatArray, present: BoolArray, count: Floa
 def _variance(groups: Groups, values: FloatArray, present: BoolArray, count: FloatArray) -> FloatArray:
     mean = groups.spread_out(_average(groups, values, present, count))
     off = np.where(present, values - mean, 0.0)
-    return groups.reduced(np.add, off * off) / count
+    # One value alone does not vary, whatever it is; NaN and infinities neither.
+    return np.where(count == 1, 0.0, groups.reduced(np.add, off * off) / count)
 
 
 _REDUCTIONS: Mapping[str, Aggregate] = MappingProxyType(

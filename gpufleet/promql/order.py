@@ -52,33 +52,39 @@ def best_places(values: FloatArray, many: int, largest: bool) -> list[int]:
 
     Equal values are kept as the heap of Go's standard library keeps them: dashboards see the same series.
     """
-    sign = 1.0 if largest else -1.0
-    keys = [(-np.inf, -1) if value != value else (sign * value, 0) for value in values.tolist()]
+    keys: list[float] = (values if largest else -values).tolist()
     heap: list[int] = []
     for place, key in enumerate(keys):
-        if len(heap) < many:
-            heap.append(place)
-            _up(heap, keys)
-        elif keys[heap[0]] < key:
-            heap[0] = place
+        if len(heap) == many:
+            if not _less(keys[heap[0]], key):
+                continue
+            heap[0] = heap[-1]
+            heap.pop()
             _down(heap, keys)
-    return sorted(heap, key=lambda place: keys[place], reverse=True)
+        heap.append(place)
+        _up(heap, keys)
+    return sorted(heap, key=lambda place: (keys[place] == keys[place], keys[place]), reverse=True)
 
 
-def _up(heap: list[int], keys: list[tuple[float, int]]) -> None:
+def _less(one: float, other: float) -> bool:
+    """As Prometheus has it: NaN is less than anything, another NaN too."""
+    return one != one or one < other
+
+
+def _up(heap: list[int], keys: list[float]) -> None:
     child = len(heap) - 1
-    while child and keys[heap[child]] < keys[heap[(child - 1) // 2]]:
+    while child and _less(keys[heap[child]], keys[heap[(child - 1) // 2]]):
         parent = (child - 1) // 2
         heap[child], heap[parent] = heap[parent], heap[child]
         child = parent
 
 
-def _down(heap: list[int], keys: list[tuple[float, int]]) -> None:
+def _down(heap: list[int], keys: list[float]) -> None:
     parent = 0
     while (child := 2 * parent + 1) < len(heap):
-        if child + 1 < len(heap) and keys[heap[child + 1]] < keys[heap[child]]:
+        if child + 1 < len(heap) and _less(keys[heap[child + 1]], keys[heap[child]]):
             child += 1
-        if not keys[heap[child]] < keys[heap[parent]]:
+        if not _less(keys[heap[child]], keys[heap[parent]]):
             return
         heap[child], heap[parent] = heap[parent], heap[child]
         parent = child
