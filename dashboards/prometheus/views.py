@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterable
+from threading import BoundedSemaphore
 
 from django.core.exceptions import RequestDataTooBig, SuspiciousOperation
 from django.http import HttpRequest, HttpResponse
@@ -27,6 +28,9 @@ from gpufleet.promql.vectors import NAME, Labels, key_of
 LIMITS = Limits()
 # Lists of labels read no samples, so they may look at more series than a query.
 LISTING = Limits(max_series=200_000)
+# Queries at once in a process: what they hold in memory adds up, and pages want a turn too.
+SLOTS = BoundedSemaphore(3)
+WAIT_SECONDS = 10.0
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 View = Callable[..., HttpResponse]
 
@@ -44,6 +48,10 @@ def _route(view: View) -> View:
         denied = denial(request)
         if denied is not None:
             return denied
+        if not SLOTS.acquire(timeout=WAIT_SECONDS):
+            response = failure(429, "execution", "Too many queries at once: ask again in a moment.")
+            response["Retry-After"] = "1"
+            return response
         try:
             return view(Parameters(request), **values)
         except PromqlError as error:
@@ -52,6 +60,8 @@ def _route(view: View) -> View:
             return failure(413, "bad_data", "The form is larger than 1 MiB.")
         except SuspiciousOperation as error:
             return failure(400, "bad_data", str(error))
+        finally:
+            SLOTS.release()
 
     answered.login_required = False  # type: ignore[attr-defined]
     return answered

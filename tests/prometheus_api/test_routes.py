@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from threading import BoundedSemaphore
 
 import numpy as np
 import orjson
@@ -157,6 +158,20 @@ def test_limits_are_typed(fleet: MadeFleet, viewer: Asking, monkeypatch: pytest.
         content_type="application/x-www-form-urlencoded",
     )  # fmt: skip
     assert_error(big, 413, "bad_data")
+
+
+def test_more_queries_than_slots_are_told_to_come_again(
+    fleet: MadeFleet, viewer: Asking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(views, "SLOTS", BoundedSemaphore(1))
+    monkeypatch.setattr(views, "WAIT_SECONDS", 0.01)
+    for path in ("query?query=up", "query?query=sum(", "labels"):  # a slot is given back whatever the answer is
+        assert viewer.get(path).status_code in (200, 400)
+    with views.SLOTS:
+        answer = viewer.get("query?query=up")
+    assert_error(answer, 429, "execution", "Too many")
+    assert answer["Retry-After"] == "1"
+    assert viewer.get("query?query=up").status_code == 200
 
 
 def test_replayed_clusters_are_seen_only_when_asked_for(fleet: MadeFleet, viewer: Asking) -> None:
