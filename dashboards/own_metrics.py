@@ -19,6 +19,7 @@ from gpufleet.core.bus import BROKER_ERRORS, broker
 from gpufleet.fleet.models import Cluster, Target
 from gpufleet.incidents.models import Incident
 from gpufleet.pipeline.health import collection_health, live_clusters
+from gpufleet.pipeline.sources import statuses
 from gpufleet.scrape.models import Cycle
 
 QUEUES = ("scrape", "detect", "notify", "maintain")
@@ -35,6 +36,7 @@ class OwnMetrics(Collector):
         clusters = live_clusters()
         yield from self._cycles(clusters)
         yield from self._targets(clusters)
+        yield from self._sources()
         yield from self._incidents(clusters)
         yield from self._ledger(clusters)
         yield from self._broker()
@@ -102,6 +104,14 @@ class OwnMetrics(Collector):
             rejected.add_metric([cluster.name], sums["rejected"])
             slowest.add_metric([cluster.name], sums["slowest"])
         yield from (up, down, accepted, rejected, slowest)
+
+    def _sources(self) -> Iterator[Metric]:
+        up = GaugeMetricFamily(
+            "gpufleet_source_up", "1 when the source of targets could be read the last time.", labels=["source"]
+        )
+        for status in statuses():
+            up.add_metric([status.name], not status.problem)
+        yield up
 
     def _incidents(self, clusters: list[Cluster]) -> Iterator[Metric]:
         family = GaugeMetricFamily(

@@ -30,6 +30,9 @@ class Caller:
     def get(self, path: str, **query: Any) -> HttpResponse:
         return self.client.get(f"/api/v1/{path}", query, headers=self.headers)  # type: ignore[return-value]
 
+    def delete(self, path: str) -> HttpResponse:
+        return self.client.delete(f"/api/v1/{path}", headers=self.headers)  # type: ignore[return-value]
+
     def post(self, path: str, body: Any = None) -> HttpResponse:
         data = body if isinstance(body, bytes) else json.dumps({} if body is None else body)
         address = f"/api/v1/{path}"

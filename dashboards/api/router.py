@@ -17,7 +17,18 @@ from ninja.errors import AuthenticationError, HttpError, ValidationError
 from ninja.openapi.schema import OpenAPISchema
 from ninja.parser import Parser
 
-from dashboards.api import availability, fleet, history, incidents, maintenance, nodes, series, silences, trends
+from dashboards.api import (
+    availability,
+    fleet,
+    history,
+    incidents,
+    maintenance,
+    nodes,
+    series,
+    silences,
+    target_changes,  # noqa: F401 - puts its routes on that of `fleet`, which has the same address
+    trends,
+)
 from dashboards.api.problems import Problem, problem_response
 from gpufleet import __version__
 

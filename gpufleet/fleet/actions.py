@@ -16,6 +16,8 @@ from gpufleet.fleet.specs import FleetError, TargetSpec, WindowSpec
 
 MAX_TARGETS = 200_000
 MAX_EXPECTED_GPUS = 1_024
+BY_HAND = "by hand: "
+FOLLOWED = "sources/"  # how the names of sources begin that are followed while they change
 FACTS = ("job", "labels", "trusted", "source", "access")
 
 
@@ -67,6 +69,37 @@ def import_targets(
             detail = {"added": total.added, "changed": total.changed, "removed": total.removed}
             audit.record(actor=actor, source="import", verb="import_targets", subject=source, detail=detail, at=now)
     return total
+
+
+def add_target(spec: TargetSpec, *, actor: str, source: str, now: datetime) -> Target:
+    """A target that a person adds; it is not trusted. Raises FleetError when the address is watched already."""
+    with transaction.atomic():
+        place = _live_cluster(spec.cluster)
+        if Target.objects.filter(cluster=place, url=spec.url, removed_at=None).exists():
+            raise FleetError(f"{spec.url} is watched already")
+        done = _import_into(place, {spec.url: spec}, f"{BY_HAND}{actor}", False, now)
+        target = Target.objects.select_related("node").get(cluster=place, url=spec.url, removed_at=None)
+        if not done.added or target.source != f"{BY_HAND}{actor}"[-255:]:
+            raise FleetError(f"{spec.url} is watched already")
+        detail = {"node": target.node.name}
+        audit.record(actor=actor, source=source, verb="target.add", subject=spec.url[:255], detail=detail, at=now)
+    return target
+
+
+def remove_target(target_id: int, *, actor: str, source: str, now: datetime) -> Target | None:
+    """Stops watching a target; None when there is none. Raises FleetError for one that a followed list holds."""
+    with transaction.atomic():
+        found = Target.objects.select_for_update(of=("self",)).select_related("node")
+        target = found.filter(id=target_id, removed_at=None).first()
+        if target is None:
+            return None
+        if target.source.startswith(FOLLOWED):
+            raise FleetError(f"the target comes from {target.source}, and would come back: take it out there")
+        target.removed_at = now
+        target.save(update_fields=("removed_at",))
+        detail = {"node": target.node.name}
+        audit.record(actor=actor, source=source, verb="target.remove", subject=target.url[:255], detail=detail, at=now)
+    return target
 
 
 def set_expected_gpus(node_id: int, count: int | None, *, actor: str, source: str, now: datetime) -> Node:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import structlog
 
-from gpufleet.fleet.actions import import_targets
+from gpufleet.fleet.actions import FOLLOWED, import_targets
 from gpufleet.fleet.models import Target
 from gpufleet.fleet.specs import FleetError, TargetSpec
 from gpufleet.scrape import federation
@@ -28,7 +28,7 @@ from gpufleet.scrape.source_file import Federation, HttpSource, SourceJob, acces
 
 log = structlog.get_logger(__name__)
 
-PREFIX = "sources/"
+PREFIX = FOLLOWED
 FROM_HTTP = "/http_sd"
 LISTING_SECONDS = 10.0
 WRITTEN_AGAIN = timedelta(minutes=10)

@@ -24,6 +24,15 @@ def networks(texts: Sequence[str]) -> list[Network]:
     return [ipaddress.ip_network(text, strict=False) for text in texts]
 
 
+def is_literal(host: str) -> bool:
+    """Whether a host is an address itself, and no name."""
+    try:
+        ipaddress.ip_address(host.strip("[]").partition("%")[0])
+    except ValueError:
+        return False
+    return True
+
+
 def allowed(address: str, inside: Sequence[Network]) -> bool:
     """Whether a literal address may be scraped: inside one of the networks, and never loopback, link-local, a metadata
     service, multicast or unspecified, however it is dressed up. False for what is no address.

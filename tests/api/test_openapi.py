@@ -9,7 +9,7 @@ from api_callers import Caller, body_of, stranger
 
 from dashboards.api.router import api
 
-METHODS = {"get", "post"}
+METHODS = {"get", "post", "delete"}
 
 
 @pytest.fixture
