@@ -117,7 +117,11 @@ class _Test:
 
 
 def _targets_within(matchers: Sequence[LabelMatcher], start: int, end: int) -> dict[int, ListedTarget]:
-    """Targets that may have been scraped in the window. Replayed clusters only when a matcher names a cluster."""
+    """Targets that may have been scraped in the window and whose labels fulfil the matchers as far as they go.
+
+    A target's labels hide the exporter's, so what they do not fulfil no series of theirs does. Replayed clusters only
+    when a matcher names a cluster.
+    """
     low, high = from_unix(_bounded(start)), from_unix(_bounded(end))
     all_clusters = any(matcher.name == "cluster" for matcher in matchers)
     return {
@@ -126,6 +130,7 @@ def _targets_within(matchers: Sequence[LabelMatcher], start: int, end: int) -> d
         if target.created_at <= high
         and (target.removed_at is None or target.removed_at >= low)
         and (all_clusters or not target.is_replay)
+        and all(matcher.holds(target.labels[matcher.name]) for matcher in matchers if matcher.name in target.labels)
     }
 
 
