@@ -7,11 +7,14 @@ from django.urls import URLPattern, URLResolver, path
 from dashboards import (
     availability_page,
     collection_pages,
+    coverage_page,
     incident_acts,
     incident_list,
     incident_page,
     node_page,
     node_series,
+    target_list,
+    target_retry,
 )
 
 urlpatterns: list[URLPattern | URLResolver] = [
@@ -20,7 +23,9 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("gpus/<path:uuid>/", node_page.gpu, name="gpu"),
     path("availability/", availability_page.availability_now, name="availability-now"),
     path("availability/<str:month>/", availability_page.availability_month, name="availability-month"),
-    path("targets/", collection_pages.targets, name="targets"),
+    path("targets/", target_list.targets, name="targets"),
+    path("targets/coverage/", coverage_page.coverage_page, name="coverage"),
+    path("targets/<int:target_id>/retry/", target_retry.retry, name="target-retry"),
     path("rules/", collection_pages.rules, name="rules"),
     path("incidents/", incident_list.incident_list, name="incidents"),
     path("incidents/<int:incident_id>/", incident_page.incident, name="incident"),

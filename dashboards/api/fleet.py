@@ -13,6 +13,7 @@ from dashboards.api.parameters import cluster_named, instant
 from dashboards.api.schemas import FleetOut, TargetsOut, answers
 from gpufleet.core.times import rfc3339, utc_now
 from gpufleet.fleet.models import Target
+from gpufleet.fleet.shown import shown_url
 from gpufleet.pipeline.snapshot import FleetSnapshot, NodeView, fleet_snapshot
 
 router = Router(tags=["fleet"])
@@ -108,7 +109,13 @@ def _target(target: Target) -> dict[str, Any]:
             "samples_impossible": status.samples_impossible,
             "first_bad_line": status.first_bad_line,
         }
-    return {"url": target.url, "labels": target.labels, "node": target.node.name, "job": target.job or None, **outcome}
+    return {
+        "url": shown_url(target.url),
+        "labels": target.labels,
+        "node": target.node.name,
+        "job": target.job or None,
+        **outcome,
+    }
 
 
 def answer(body: object, status: int = 200) -> HttpResponse:

@@ -19,6 +19,7 @@ from ninja.parser import Parser
 
 from dashboards.api import (
     availability,
+    coverage,
     fleet,
     history,
     incidents,
@@ -65,7 +66,7 @@ api = Api(
     urls_namespace="api-v1",
     parser=StrictParser(),
 )
-for part in (fleet, nodes, series, history, incidents, silences, maintenance, availability, trends):
+for part in (fleet, coverage, nodes, series, history, incidents, silences, maintenance, availability, trends):
     api.add_router("", part.router)
 
 

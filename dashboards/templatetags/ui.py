@@ -9,7 +9,8 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from dashboards.addresses import gpu_address, incident_address, node_address
-from gpufleet.core.times import rfc3339
+from gpufleet.core.times import from_unix, rfc3339
+from gpufleet.pipeline.retrying import Try
 
 register = template.Library()
 
@@ -106,6 +107,18 @@ def age_at(instant: datetime | None, now: datetime) -> str:
 @register.filter
 def clock(instant: datetime) -> str:
     return f"{instant:%H:%M:%S}"
+
+
+@register.filter
+def clock_of(seconds: float) -> str:
+    """Of Unix seconds."""
+    return clock(from_unix(seconds))
+
+
+@register.filter
+def try_waits(tried: Try | None, now: datetime) -> bool:
+    """Whether the outcome of a target's try is still to come."""
+    return tried is not None and tried.probed is None and not tried.is_lost(now)
 
 
 @register.filter

@@ -17,6 +17,7 @@ ACTS: Mapping[str, frozenset[Role]] = {
     "ledger.correct": frozenset({Role.MANAGER, Role.ADMIN}),
     "report.publish": frozenset({Role.MANAGER, Role.ADMIN}),
     "target.change": frozenset({Role.ADMIN}),
+    "target.retry": _RESPONDERS,
     "rule.change": frozenset({Role.ADMIN}),
     "channel.change": frozenset({Role.ADMIN}),
     "user.change": frozenset({Role.ADMIN}),

@@ -58,6 +58,9 @@ class Inventory:
     nodes: Mapping[int, InventoryNode]
 
 
+_ACTIVE = ("id", "node_id", "node__name", "url", "job", "kind", "trusted", "access")
+
+
 def active_targets(cluster_id: int, shard: int = 0, shards: int = 1) -> list[ActiveTarget]:
     """The targets of a cluster, or of one of its `shards`. All targets of a node are in the same shard; one query."""
     if not 0 <= shard < shards:
@@ -65,10 +68,13 @@ def active_targets(cluster_id: int, shard: int = 0, shards: int = 1) -> list[Act
     found = Target.objects.filter(cluster_id=cluster_id, removed_at=None, node__retired_at=None)
     if shards > 1:
         found = found.annotate(place=F("node_id") % shards).filter(place=shard)
-    rows = found.order_by("node_id", "id").values_list(
-        "id", "node_id", "node__name", "url", "job", "kind", "trusted", "access", named=False
-    )
-    return [ActiveTarget(*row) for row in rows]
+    return [ActiveTarget(*row) for row in found.order_by("node_id", "id").values_list(*_ACTIVE, named=False)]
+
+
+def active_target(target_id: int) -> ActiveTarget | None:
+    """One target, None when it is not to be scraped any more."""
+    row = Target.objects.filter(pk=target_id, removed_at=None, node__retired_at=None).values_list(*_ACTIVE).first()
+    return None if row is None else ActiveTarget(*row)
 
 
 def shard_count(cluster_id: int, targets_a_shard: int) -> int:

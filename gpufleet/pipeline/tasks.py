@@ -19,7 +19,7 @@ from kombu.exceptions import OperationalError as BrokerError
 from gpufleet.core.bus import BROKER_ERRORS
 from gpufleet.core.times import utc_now
 from gpufleet.incidents import intake
-from gpufleet.pipeline import detecting, scraping, sources
+from gpufleet.pipeline import detecting, retrying, scraping, sources
 from gpufleet.scrape.actions import mark_detected
 from gpufleet.scrape.models import Cycle
 from gpufleet.store import partitions
@@ -88,6 +88,13 @@ def detect_shard(cluster_id: int, cycle: int, shard: int) -> None:
     row_id = record.values_list("id", flat=True).first()
     if row_id is not None:
         mark_detected(row_id, utc_now())
+
+
+@shared_task(name=retrying.TASK)
+@one_line
+def retry_target(target_id: int, asked_at: float, actor: str) -> None:
+    """Scrapes one target at once, since a person asked for it."""
+    retrying.run(target_id, asked_at, actor)
 
 
 @shared_task(name="pipeline.sweep")

@@ -21,7 +21,7 @@ PASSWORD = "correct horse battery"
 
 TABLE = {
     "viewer": {"read"},
-    "responder": {"read", "incident.act", "silence.change", "maintenance.change", "event.post"},
+    "responder": {"read", "incident.act", "silence.change", "maintenance.change", "event.post", "target.retry"},
     "manager": {"read", "ledger.correct", "report.publish"},
     "admin": set(ACTS),
     "ingest": {"event.post"},
