@@ -19,6 +19,7 @@ from gpufleet.core.bus import BROKER_ERRORS, broker
 from gpufleet.fleet.models import Cluster, Target
 from gpufleet.incidents.models import Incident
 from gpufleet.pipeline.health import collection_health, live_clusters
+from gpufleet.pipeline.scraping import budgets
 from gpufleet.pipeline.sources import statuses
 from gpufleet.scrape.models import Cycle
 
@@ -39,7 +40,7 @@ class OwnMetrics(Collector):
         yield from self._sources()
         yield from self._incidents(clusters)
         yield from self._ledger(clusters)
-        yield from self._broker()
+        yield from self._broker(clusters)
 
     def _cycles(self, clusters: list[Cluster]) -> Iterator[Metric]:
         total = CounterMetricFamily("gpufleet_cycles", "Scrape cycles that were begun.", labels=["cluster"])
@@ -134,7 +135,12 @@ class OwnMetrics(Collector):
             family.add_metric([row["node__cluster__name"]], max(0.0, age))
         yield family
 
-    def _broker(self) -> Iterator[Metric]:
+    def _broker(self, clusters: list[Cluster]) -> Iterator[Metric]:
+        budget = GaugeMetricFamily(
+            "gpufleet_cycle_budget_ratio",
+            "Share of its interval that a part of a shard's newest cycle took; near 1 cycles begin to be missed.",
+            labels=["cluster", "shard", "part"],
+        )
         up = GaugeMetricFamily("gpufleet_broker_up", "1 when the broker answers.")
         clients = GaugeMetricFamily("gpufleet_live_clients", "Open event streams.")
         queued = GaugeMetricFamily("gpufleet_queue_length", "Tasks that wait.", labels=["queue"])
@@ -142,6 +148,9 @@ class OwnMetrics(Collector):
             found = broker(settings.BROKER_URL)
             for queue in queue_names():
                 queued.add_metric([queue], int(found.llen(queue)))
+            for cluster in clusters:
+                for (shard, part), share in sorted(budgets(cluster.pk).items()):
+                    budget.add_metric([cluster.name, str(shard), part], share)
             keys = list(found.scan_iter(match=f"{CLIENTS_KEY}*", count=1000))
             clients.add_metric([], sum(int(value) for value in found.mget(keys) if value) if keys else 0)
         except BROKER_ERRORS:
@@ -149,7 +158,7 @@ class OwnMetrics(Collector):
             yield up
             return
         up.add_metric([], 1)
-        yield from (up, clients, queued)
+        yield from (up, clients, queued, budget)
 
 
 def queue_names() -> list[str]:

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from datetime import datetime
 
+import orjson
 import structlog
 from django.conf import settings
 
@@ -19,6 +20,8 @@ from gpufleet.scrape.models import Cycle
 log = structlog.get_logger(__name__)
 
 LEASE_SLACK_SECONDS = 20.0
+BUDGETS = "gpufleet:budget:"
+BUDGET_KEPT_SECONDS = 600
 _RELEASE = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0"
 
 
@@ -96,6 +99,25 @@ def run_shard(cluster_id: int, cycle: int, shard: int, now: datetime) -> bool:
         lease.give_back()
 
 
+def budgets(cluster_id: int) -> dict[tuple[int, str], float]:
+    """(shard, part) to the share of its interval that the part of the shard's newest cycle took; 1.0 is all of it."""
+    told = broker(settings.BROKER_URL).hgetall(f"{BUDGETS}{cluster_id}")
+    return {(int(shard), part): share for shard, text in told.items() for part, share in orjson.loads(text).items()}
+
+
+def _tell_budget(cycle: Cycle, shard: int, parts: dict[str, float]) -> None:
+    """Kept for a while in the broker, for `/metrics`; losing it loses nothing."""
+    shares = orjson.dumps({part: seconds / cycle.interval_seconds for part, seconds in parts.items()})
+    name = f"{BUDGETS}{cycle.cluster_id}"
+    try:
+        with broker(settings.BROKER_URL).pipeline(transaction=False) as pipeline:
+            pipeline.hset(name, str(shard), shares)
+            pipeline.expire(name, BUDGET_KEPT_SECONDS)
+            pipeline.execute()
+    except BROKER_ERRORS as error:
+        log.warning("budget not told", reason=str(error))
+
+
 def _scrape(cycle: Cycle, shard: int, now: datetime) -> bool:
     targets = active_targets(cycle.cluster_id, shard, cycle.shards)
     collector = process_collector(cycle.interval_seconds)
@@ -107,6 +129,7 @@ def _scrape(cycle: Cycle, shard: int, now: datetime) -> bool:
     except Exception:
         collector.forget()
         raise
+    _tell_budget(cycle, shard, {"scrape": fetched - began, "store": time.perf_counter() - fetched})
     log.info(
         "scraped",
         cluster=cycle.cluster.name,

@@ -16,7 +16,8 @@ from gpufleet.scrape import failures
 from gpufleet.scrape.access import Access
 from gpufleet.scrape.addresses import networks
 from gpufleet.scrape.cycle import CycleResult, Reader
-from gpufleet.scrape.fetch import Fetched, Fetcher
+from gpufleet.scrape.fetch import Fetched, Fetcher, not_asked
+from gpufleet.scrape.patience import Patience
 from gpufleet.scrape.source_file import AccessFile
 
 LONGEST_SECONDS = 10.0
@@ -46,12 +47,19 @@ class Collector:
         self._max_samples = max_samples
         self._fetcher: Fetcher | None = None
         self._readers: dict[int, Reader] = {}
+        self._patience = Patience(interval_seconds)
         self._lock = Lock()
 
     def scrape(self, cluster: Cluster, targets: Sequence[ActiveTarget], cycle: int, now: datetime) -> CycleResult:
-        """One cycle, now. Every target has its frame, good or not."""
+        """One cycle, now. Every target has its frame, good or not; a sick one may be left in peace."""
         with self._lock:
-            return self._take(cluster, targets, self._fetch(targets), cycle, now)
+            resting = {target.id: why for target in targets if (why := self._patience.resting(target.id, cycle))}
+            answers = {one.target_id: one for one in self._fetch([t for t in targets if t.id not in resting])}
+            for answer in answers.values():
+                self._patience.note(answer.target_id, answer.reason, cycle)
+            for target_id, reason in resting.items():
+                answers[target_id] = not_asked(target_id, now.timestamp(), reason)
+            return self._take(cluster, targets, [answers[target.id] for target in targets], cycle, now)
 
     def scrape_at(self, cluster: Cluster, targets: Sequence[ActiveTarget], cycle: int, now: datetime) -> CycleResult:
         """One cycle in virtual time: each target is asked with `?t=<now>` and its answer counts as of `now`."""

@@ -45,7 +45,10 @@ class Status:
 
 @dataclass(slots=True)
 class CycleResult:
-    """One frame and one status a target, in the order of the targets. `kinds`: what targets have shown to be."""
+    """One frame a target, in their order, and one status for each that was asked.
+
+    `kinds`: what targets have shown to be.
+    """
 
     frames: list[Frame] = field(default_factory=list)
     statuses: list[Status] = field(default_factory=list)
@@ -257,6 +260,8 @@ def _finish(scrape: _Scrape, cycle: int, missing: int, impossible: int, result: 
             values=values,
         )
     )
+    if not fetched.is_asked:
+        return
     result.statuses.append(
         Status(
             target_id=scrape.target.id,

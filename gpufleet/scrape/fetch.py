@@ -67,7 +67,7 @@ class Fetched:
     """One answer or its failure. `started_at`: Unix seconds by the wall clock; the duration is monotonic.
 
     `size` and `body` are unpacked; the body is None when the scrape failed; then `reason` is one of failures.REASONS.
-    `headers`: names in lower case.
+    `headers`: names in lower case. `is_asked` is False where nothing was sent.
     """
 
     target_id: int
@@ -79,6 +79,12 @@ class Fetched:
     detail: str = ""
     content_type: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
+    is_asked: bool = True
+
+
+def not_asked(target_id: int, at: float, reason: str) -> Fetched:
+    """Stands for an answer where a sick target was left in peace; `reason` is why it is sick."""
+    return Fetched(target_id, at, 0.0, 0, None, reason, "not asked this time", is_asked=False)
 
 
 class Fetcher:

@@ -12,7 +12,8 @@ from factories import MadeFleet, make_fleet, make_incident
 from gpufleet.core.bus import broker
 from gpufleet.fleet.models import Cluster
 from gpufleet.pipeline.health import collection_health
-from gpufleet.scrape.models import Cycle, TargetStatus
+from gpufleet.pipeline.scraping import BUDGETS
+from gpufleet.scrape.models import Cycle, SourceStatus, TargetStatus
 
 NOW = datetime(2026, 11, 19, 15, 0, 0, tzinfo=UTC)
 
@@ -79,12 +80,18 @@ def test_no_banner_while_all_is_well(viewer: Client, fleet: MadeFleet) -> None:
     assert 'id="stale" role="alert" hidden' in viewer.get("/").content.decode()
 
 
-def test_own_metrics_tell_the_truth(viewer: Client, fleet: MadeFleet) -> None:
+def test_own_metrics_tell_the_truth(viewer: Client, fleet: MadeFleet, settings: Any) -> None:
     make_incident(fleet, 0, datetime.now(tz=UTC))
     TargetStatus.objects.filter(target=fleet.targets[1]).update(reason="timeout")
     Cycle.objects.update(missed_before=4)
+    SourceStatus.objects.create(name="sources/dcgm", problem="gone", read_at=datetime.now(tz=UTC))
+    name = f"{BUDGETS}{fleet.cluster.pk}"
+    broker(settings.BROKER_URL).hset(name, "0", '{"scrape":0.25}')
     text = viewer.get("/metrics").content.decode()
+    broker(settings.BROKER_URL).delete(name)
     for line in (
+        'gpufleet_source_up{source="sources/dcgm"} 0.0',
+        'gpufleet_cycle_budget_ratio{cluster="default",part="scrape",shard="0"} 0.25',
         'gpufleet_cycles_total{cluster="default"} 1.0',
         'gpufleet_cycles_missed_total{cluster="default"} 4.0',
         'gpufleet_targets_up{cluster="default"} 2.0',

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import psycopg
 import pytest
 from django.conf import settings
 from django.db import OperationalError, connection
@@ -116,6 +118,43 @@ def test_one_bad_target_costs_one_target(fleet: Fleet) -> None:
         (fleet.server.url("/gpu-n02/dcgm"), "http status", "500")
     ]
     assert Gpu.objects.count() == (NODES - 1) * GPUS
+
+
+def test_while_the_store_is_slow_cycles_are_dropped_and_nothing_piles_up(fleet: Fleet) -> None:
+    """Another session holds the table, as a slow disk would; the shard that waits keeps the next ones off."""
+    (first,) = scraping.begin(now())
+    outcome: list[bool] = []
+
+    def shard() -> None:
+        outcome.append(run(first))
+        connection.close()
+
+    with psycopg.connect(_dsn()) as other:
+        other.execute("LOCK TABLE scrape_targetstatus IN ACCESS EXCLUSIVE MODE")
+        waiting = threading.Thread(target=shard)
+        waiting.start()
+        deadline = time.monotonic() + 20
+        while len(fleet.server.requests) < 2 * NODES and time.monotonic() < deadline:
+            time.sleep(0.02)
+        time.sleep(0.3)
+        asked = len(fleet.server.requests)
+        for later in range(1, 4):
+            (work,) = scraping.begin(now() + timedelta(seconds=later * scraping.interval_seconds()))
+            assert not run(work)
+        assert len(fleet.server.requests) == asked == 2 * NODES
+    waiting.join(30)
+    assert outcome == [True]
+    assert list(Cycle.objects.order_by("number").values_list("shards_scraped", flat=True)) == [1, 0, 0, 0]
+    (work,) = scraping.begin(now() + timedelta(seconds=4 * scraping.interval_seconds()))
+    assert run(work)
+    assert max(scraping.budgets(first.cluster_id).values()) > 0
+
+
+def _dsn() -> str:
+    wanted = connection.get_connection_params()
+    return psycopg.conninfo.make_conninfo(
+        **{name: wanted[name] for name in ("dbname", "user", "password", "host", "port") if name in wanted}
+    )
 
 
 def test_a_tick_twice_is_one_cycle(fleet: Fleet) -> None:
