@@ -101,10 +101,10 @@ _WIDE_UNITS = frozenset(
 _DCGM_KINDS = {"enum": "enum", "bool": "enum", "bitmask": "mask", "xid code": "code", "code": "code"}
 
 
-def _dcgm_field(row: Mapping[str, str]) -> Meaning:
+def _dcgm_field(row: Mapping[str, str], metric: str) -> Meaning:
     """A DCGM field without a canonical metric keeps its name and unit; kind and blanks come from the field table."""
     return Meaning(
-        metric=row["field"],
+        metric=metric,
         unit=row["unit"],
         kind="counter" if row["prom_type"] == "counter" else _DCGM_KINDS.get(row["unit"], "gauge"),
         scale=1.0,
@@ -117,8 +117,18 @@ def _dcgm_field(row: Mapping[str, str]) -> Meaning:
     )
 
 
+def _dcgm_fields() -> dict[str, Meaning]:
+    """Id and unit make a field: its spellings (DCGM 4.6 renamed 325) are one metric, named as the first of them."""
+    first: dict[tuple[str, str], str] = {}
+    found: dict[str, Meaning] = {}
+    for row in rows("dcgm_fields.csv"):
+        name = first.setdefault((row["dcgm_field_id"], row["unit"]), row["field"]) if row["dcgm_field_id"] else ""
+        found[row["field"]] = _dcgm_field(row, name or row["field"])
+    return found
+
+
 _ALIASES: Mapping[str, list[_Alias]] = MappingProxyType(_aliases())
-_DCGM: Mapping[str, Meaning] = MappingProxyType({row["field"]: _dcgm_field(row) for row in rows("dcgm_fields.csv")})
+_DCGM: Mapping[str, Meaning] = MappingProxyType(_dcgm_fields())
 _PREFIXES = {
     "DCGM_": "dcgm-exporter",
     "dcgm_": "dcgm-exporter",

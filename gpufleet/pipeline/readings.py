@@ -9,7 +9,9 @@ from datetime import datetime
 import numpy as np
 
 from gpufleet.catalogue.metrics import METRICS
+from gpufleet.catalogue.values import BoolArray
 from gpufleet.fleet.models import Cluster, Target
+from gpufleet.store.layouts import LayoutTable
 from gpufleet.store.queries import Latest, read_at, read_latest
 
 
@@ -17,7 +19,8 @@ from gpufleet.store.queries import Latest, read_at, read_latest
 class Readings:
     """`values`: canonical, by GPU id and metric; what is missing is left out. `.._seen_at`: Unix seconds.
 
-    A GPU was heard of when any of its series had a value; a node when any of its targets answered.
+    A GPU was heard of when a reading of it (temperature, power, use) had a value: a last XID, a counter of the exporter
+    or a flag may outlive its board. A node was heard of when any of its targets answered.
     """
 
     values: dict[int, dict[str, float | None]] = field(default_factory=dict)
@@ -51,8 +54,8 @@ def gather(latest: Sequence[Latest], node_of_target: Mapping[int, int], metrics:
     for item in sorted(latest, key=lambda one: one.scraped_at):
         found.node_seen_at[node_of_target[item.target_id]] = item.scraped_at
         values, gpu_ids = item.values, item.layout.gpu_ids
-        known = (gpu_ids >= 0) & ~np.isnan(values)
-        for gpu_id in np.unique(gpu_ids[known]).tolist():
+        tells = speaks_of_presence(item.layout) & ~np.isnan(values)
+        for gpu_id in np.unique(gpu_ids[tells]).tolist():
             found.gpu_seen_at[gpu_id] = item.scraped_at
         names = [name for name in item.layout.places if _is_of_gpus(name)] if metrics is None else metrics
         for name in names:
@@ -60,6 +63,15 @@ def gather(latest: Sequence[Latest], node_of_target: Mapping[int, int], metrics:
             if places.size:
                 _keep(found.values, name, gpu_ids[places].tolist(), values[places].tolist())
     return found
+
+
+def speaks_of_presence(layout: LayoutTable) -> BoolArray:
+    """[series of the layout]: a value shows that its board is there. Readings do; where there are none, all series."""
+    of_gpu: BoolArray = layout.gpu_ids >= 0
+    told = zip(layout.metrics, layout.kinds, strict=True)
+    kinds = [METRICS[name].kind if name in METRICS else kind for name, kind in told]
+    readings: BoolArray = of_gpu & np.array([kind == "gauge" for kind in kinds], dtype=np.bool_)
+    return readings if readings.any() else of_gpu
 
 
 def _is_of_gpus(name: str) -> bool:

@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from gpufleet.detect.windows import BOOT_METRIC, GPU_METRICS, XID_SOURCES, BoolArray, FloatArray, HashArray, IntArray
+from gpufleet.pipeline.readings import speaks_of_presence
 from gpufleet.pipeline.windows_subjects import Subjects
 from gpufleet.scrape.failures import COLLECTOR
 from gpufleet.store.frames import Frame
 from gpufleet.store.layouts import LayoutTable
 
-XID_METRICS = frozenset({"gpu_xid_code", *XID_SOURCES})
 # (GPU index, code, source) of a counted XID series
 CountKey = tuple[int, int, str]
 
@@ -132,10 +132,7 @@ class RowMaker:
             goes_to.append((BOOT_METRIC, boot, boot))
         counted = list(self._counted(layout, columns))
         wanted = np.unique(np.concatenate([at for _, at, _ in goes_to] + [_ints([place for place, _ in counted])]))
-        # The last code of a board may outlive it: only other lines show that a board is there, where there are any.
-        is_code = np.array([metric in XID_METRICS for metric in layout.metrics], dtype=np.bool_)
-        of_gpu = columns >= 0
-        gpu_places = np.flatnonzero(of_gpu & ~is_code if (of_gpu & ~is_code).any() else of_gpu)
+        gpu_places = np.flatnonzero((columns >= 0) & speaks_of_presence(layout))
         return Places(wanted.astype(np.int64), goes_to, counted, gpu_places, columns[gpu_places])
 
     def _metric(self, layout: LayoutTable, metric: str, columns: IntArray) -> tuple[str, IntArray, IntArray] | None:
