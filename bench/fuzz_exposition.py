@@ -1,20 +1,28 @@
 """Changes real and made-up bodies at random and reads each of them cold, warm and again: all three must say the same.
 
-    python bench/fuzz_exposition.py [--inputs 1000000] [--seed 1] [--corpus FOLDER]
+    python bench/fuzz_exposition.py [--inputs 1000000] [--seed 1] [--corpus FOLDER] [--guided]
 
 Stops at the first difference or foreign exception and prints the input. Prints the slowest input at the end. The seed
-of a run is all that is needed to repeat it.
+of a run is all that is needed to repeat it. `--guided` lets atheris (`pip install atheris`) choose the inputs by the
+code that they reach, in place of chance.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import random
+import sys
 import time
+import tracemalloc
 from pathlib import Path
+from types import FunctionType
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from gpufleet.scrape import body_layout, careful, exposition, series_cache, stamps
 from gpufleet.scrape.exposition import ExpositionError, Parsed, SeriesCache, read
 
 NOW = 1_773_144_000.0
@@ -70,7 +78,7 @@ def said(body: bytes, cache: SeriesCache) -> object:
         parsed = read(body, cache, scraped_at=NOW, max_samples=MAX_SAMPLES)
     except ExpositionError as error:
         return error.reason
-    return (*described(parsed, cache), parsed.accepted, parsed.reasons, parsed.first_bad_line)
+    return (*described(parsed, cache), parsed.at, parsed.accepted, parsed.reasons, parsed.first_bad_line)
 
 
 def described(parsed: Parsed, cache: SeriesCache) -> tuple[object, object]:
@@ -80,36 +88,89 @@ def described(parsed: Parsed, cache: SeriesCache) -> tuple[object, object]:
     return series, stamped
 
 
+class Trial:
+    """Reads one body after another in every way, and remembers the slowest and the hungriest."""
+
+    def __init__(self) -> None:
+        self.warm = SeriesCache(limit=500)
+        self.inputs = 0
+        self.slowest, self.slow_body = 0.0, b""
+        self.hungriest, self.hungry_body = 0.0, b""
+        self.start = time.perf_counter()
+
+    def take(self, body: bytes) -> None:
+        self.inputs += 1
+        before = time.process_time()
+        cold = said(body, SeriesCache())
+        took = time.process_time() - before
+        if took > self.slowest:
+            # Once more: the collector of garbage may have come in between.
+            before = time.process_time()
+            said(body, SeriesCache())
+            took = min(took, time.process_time() - before)
+            self.slowest, self.slow_body = max((self.slowest, self.slow_body), (took, body))
+        if self.inputs % 500 == 0 and len(body) > 1_000:
+            self._weigh(body)
+        for turn in ("warm", "again"):
+            assert said(body, self.warm) == cold, (turn, self.inputs, body)
+        if self.inputs % 10_000 == 0:
+            rate = self.inputs / (time.perf_counter() - self.start)
+            print(f"{self.inputs} inputs, {rate:.0f} a second, {len(self.warm)} series kept", flush=True)
+
+    def _weigh(self, body: bytes) -> None:
+        tracemalloc.start()
+        said(body, SeriesCache())
+        peak = tracemalloc.get_traced_memory()[1] / len(body)
+        tracemalloc.stop()
+        self.hungriest, self.hungry_body = max((self.hungriest, self.hungry_body), (peak, body))
+
+    def report(self) -> None:
+        print(
+            f"{self.inputs} inputs, no difference; slowest {self.slowest * 1e3:.2f} ms of CPU for "
+            f"{len(self.slow_body)} bytes ({self.slow_body[:60]!r}); most memory {self.hungriest:.1f} times "
+            f"{len(self.hungry_body)} bytes",
+            flush=True,
+        )
+
+
+def guided(trial: Trial, inputs: int, seed: int, corpus: Path | None) -> None:
+    import atheris
+
+    for module in (exposition, careful, series_cache, body_layout, stamps):
+        for name, found in vars(module).items():
+            if isinstance(found, FunctionType) and found.__module__ == module.__name__:
+                setattr(module, name, atheris.instrument_func(found))
+
+    def one(body: bytes) -> None:
+        trial.take(body[:LONGEST])
+        if trial.inputs >= inputs:
+            trial.report()
+            os._exit(0)
+
+    folders = [str(corpus)] if corpus else []
+    atheris.Setup([sys.argv[0], f"-seed={seed}", f"-max_len={LONGEST}", "-print_final_stats=1", *folders], one)
+    atheris.Fuzz()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--inputs", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--corpus", type=Path)
+    parser.add_argument("--guided", action="store_true")
     options = parser.parse_args()
+    trial = Trial()
+    if options.guided:
+        guided(trial, options.inputs, options.seed, options.corpus)
+        return
     chance = random.Random(options.seed)
     paths = sorted(path for path in options.corpus.rglob("*") if path.is_file()) if options.corpus else []
     pool = SEEDS + [path.read_bytes()[:LONGEST] for path in paths]
-    warm = SeriesCache(limit=500)
-    slowest, slow_body = 0.0, b""
-    start = time.perf_counter()
     for number in range(1, options.inputs + 1):
-        body = mutated(chance, chance.choice(pool))
-        before = time.process_time()
-        cold = said(body, SeriesCache())
-        took = time.process_time() - before
-        if took > slowest:
-            # Once more: the collector of garbage may have come in between.
-            before = time.process_time()
-            said(body, SeriesCache())
-            took = min(took, time.process_time() - before)
-            slowest, slow_body = max((slowest, slow_body), (took, body))
-        for turn in ("warm", "again"):
-            assert said(body, warm) == cold, (turn, number, body)
+        trial.take(mutated(chance, chance.choice(pool)))
         if number % 10_000 == 0:
-            rate = number / (time.perf_counter() - start)
-            print(f"{number} inputs, {rate:.0f} a second, {len(warm)} series kept", flush=True)
             pool = [*pool[: len(SEEDS) + len(paths)], *(mutated(chance, seed) for seed in pool[:50])]
-    print(f"no difference; slowest {slowest * 1e3:.2f} ms of CPU for {len(slow_body)} bytes")
+    trial.report()
 
 
 if __name__ == "__main__":

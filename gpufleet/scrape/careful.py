@@ -22,6 +22,7 @@ BLANKS = b" \t\r"
 _QUOTED = rb'"([^"\\]*(?:\\.[^"\\]*)*)"'
 _NAME = re.compile(rb"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _LABEL = re.compile(rb"[ \t]*(?:([a-zA-Z_][a-zA-Z0-9_]*)|" + _QUOTED + rb")[ \t]*=[ \t]*" + _QUOTED + rb"[ \t]*([,}])")
+_PLAIN_LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="([^"\\]*)"(?:,|$)', re.ASCII)
 _QUOTED_NAME = re.compile(rb"[ \t]*" + _QUOTED + rb"[ \t]*([,}])")
 _END = re.compile(rb"[ \t]*\}")
 _CLOSED = re.compile(rb"\}")
@@ -128,8 +129,30 @@ def _series(text: bytes) -> tuple[str, dict[str, str], int]:
     return name, labels, end
 
 
+def _plain_labels(text: bytes, start: int) -> tuple[dict[str, str], int] | None:
+    """The labels and the offset after the closing brace where nothing is quoted, escaped, blank or odd; most are so.
+
+    One search finds all labels; that their lengths add up shows that nothing stands between them.
+    """
+    end = text.find(b"}", start)
+    try:
+        inside = text[start:end].decode()
+    except UnicodeDecodeError:
+        return None
+    found = _PLAIN_LABEL.findall(inside)
+    labels = dict(found)
+    if not 0 < len(labels) == len(found) <= MAX_LABELS or "__name__" in labels or "\0" in inside:
+        return None
+    if sum(map(len, labels)) + sum(map(len, labels.values())) + 4 * len(found) - 1 != len(inside):
+        return None
+    return ({key: value for key, value in labels.items() if value} if "" in labels.values() else labels), end + 1
+
+
 def _braces(text: bytes, start: int) -> tuple[str, dict[str, str], int]:
     """The quoted name, if any, the labels that are not empty, and the offset after the closing brace."""
+    plain = _plain_labels(text, start)
+    if plain is not None:
+        return "", *plain
     name = ""
     labels: dict[str, str] = {}
     end = _END.match(text, start)

@@ -201,6 +201,9 @@ class _Reading:
 
     def _take_all(self, lines: list[bytes]) -> None:
         for index, line in enumerate(lines):
+            if not line:
+                self.is_sample.append(False)
+                continue
             if self._take_known(line):
                 self.is_sample.append(True)
                 continue
