@@ -19,17 +19,17 @@ Sample = tuple[dict[str, str], int, bytes]  # labels, Unix milliseconds, the eig
 
 
 @contextmanager
-def prometheus(retention: str = "30d") -> Iterator[str]:
-    """Address of an empty Prometheus that takes remote write; it ends with the block."""
+def prometheus(scrape: str = "") -> Iterator[str]:
+    """Address of an empty Prometheus that takes remote write and scrapes by `scrape` (YAML). It ends with the block."""
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder, "prometheus.yml")
-        config.write_text("global: {scrape_interval: 15s}\n")
+        config.write_text(f"global: {{scrape_interval: 15s}}\n{scrape}")
         port = free_port()
         command = [
             "prometheus",
             f"--config.file={config}",
             f"--storage.tsdb.path={folder}/data",
-            f"--storage.tsdb.retention.time={retention}",
+            "--storage.tsdb.retention.time=30d",
             f"--web.listen-address=127.0.0.1:{port}",
             "--web.enable-remote-write-receiver",
             "--log.level=error",
