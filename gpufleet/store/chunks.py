@@ -161,6 +161,17 @@ def read_spans(
         yield SealedSpan(target_id, starts_at, _parts(blobs.pop(SCRAPES)), blobs)
 
 
+def sealed_starts(target_ids: Sequence[int], start: float, end: float) -> list[tuple[int, float]]:
+    """(target, start) of the sealed spans that overlap `[start, end)`."""
+    with binary_cursor() as cursor:
+        cursor.execute(
+            "SELECT target_id, extract(epoch FROM span_at)::float8 FROM store_chunk"
+            " WHERE target_id = ANY(%s::bigint[]) AND name_id = %s AND span_at > %s AND span_at < %s",
+            [list(target_ids), SCRAPES, from_unix(start - SPAN_SECONDS), from_unix(end)],
+        )
+        return [(target_id, starts_at) for target_id, starts_at in cursor.fetchall()]
+
+
 def write_span(target_id: int, starts_at: datetime, blobs: dict[int, bytes]) -> None:
     """Puts the rows of a span in place of those that are there, inside the caller's transaction."""
     with connection.cursor() as cursor:

@@ -46,9 +46,9 @@ class Ladder:
 
 
 FRAMES = Ladder("store_frame", SPAN, 24, _INLINE)
-CHUNKS = Ladder("store_chunk", timedelta(days=1), 2, retention="GPUFLEET_RAW_RETENTION_DAYS")
-FIVE_MINUTES = Ladder("store_rollup_5m", timedelta(days=30), 1, retention="GPUFLEET_ROLLUP_5M_RETENTION_DAYS")
-HOURS = Ladder("store_rollup_1h", timedelta(days=180), 1, retention="GPUFLEET_ROLLUP_1H_RETENTION_DAYS")
+CHUNKS = Ladder("store_chunk", timedelta(days=1), 2, _INLINE, retention="GPUFLEET_RAW_RETENTION_DAYS")
+FIVE_MINUTES = Ladder("store_rollup_5m", timedelta(days=30), 1, _INLINE, retention="GPUFLEET_ROLLUP_5M_RETENTION_DAYS")
+HOURS = Ladder("store_rollup_1h", timedelta(days=180), 1, _INLINE, retention="GPUFLEET_ROLLUP_1H_RETENTION_DAYS")
 LADDERS = (FRAMES, CHUNKS, FIVE_MINUTES, HOURS)
 
 Spans = Mapping[str, tuple[datetime, datetime]]

@@ -33,6 +33,7 @@ from gpufleet.store.ranges import (
     read_samples,
 )
 from gpufleet.store.realms import by_realm
+from gpufleet.store.rolled_frames import rolled_frames, sampled_since
 from gpufleet.store.sealed_frames import frames_of, sealed_frames
 from gpufleet.store.sources import chunk_pieces
 
@@ -158,7 +159,10 @@ def read_latest(target_ids: Sequence[int], metrics: Collection[str] | None = Non
 def read_at(
     target_ids: Sequence[int], at: float, within_seconds: float, metrics: Collection[str] | None = None
 ) -> list[Latest]:
-    """The newest good frame of each target in `[at - within_seconds, at]`: the fleet as it was."""
+    """The newest good frame of each target in `[at - within_seconds, at]`: the fleet as it was.
+
+    Where only roll-ups are left, they tell the last values of a step before `at`.
+    """
     found = {row[0]: frame_of(row) for row in newest_rows(target_ids, at - within_seconds, at, FRAME)}
     sealed: dict[int, float] = {}
     for span in read_spans(_live(target_ids), at - within_seconds, at + _MICRO, ()):
@@ -168,6 +172,9 @@ def read_at(
         if newest >= at - within_seconds and (other is None or newest >= other.scraped_at):
             sealed[span.target_id] = newest
     found |= {frame.target_id: frame for frame in _sealed_at(sealed)}
+    missing = [target_id for target_id in _live(target_ids) if target_id not in found]
+    if missing and at < sampled_since():
+        found |= {frame.target_id: frame for frame in rolled_frames(missing, at, within_seconds)}
     return _latest(sorted(found.values(), key=_place), metrics)
 
 

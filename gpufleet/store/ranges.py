@@ -9,18 +9,20 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gpufleet.store.chunks import SPAN_SECONDS
 from gpufleet.store.counters import increase
 from gpufleet.store.frames import FloatArray, IntArray, StoreError
 from gpufleet.store.layouts import Labels
 from gpufleet.store.lines import Line, Lines, Scope, all_names, lines_of, united
 from gpufleet.store.models import Series
 from gpufleet.store.names import name_ids
+from gpufleet.store.partitions import LIVE
+from gpufleet.store.realms import by_realm
 from gpufleet.store.sources import Block, blocks
-from gpufleet.store.tiered import Part, Window, parts
+from gpufleet.store.tiered import Part, Taken, Window, parts, rolled_parts, sampled
 
 MAX_STEPS = 20_000
 MAX_CELLS = 20_000_000
-LEAD_SECONDS = 300.0
 _SUMMARY = frozenset({"sum", "min", "max"})
 
 
@@ -46,7 +48,7 @@ class RangeResult:
 
 
 class IncreaseRow(NamedTuple):
-    """`increase` of each step, NaN where it is not known; `resets` in the window (then it is a lower bound)."""
+    """`increase` of each step, NaN where it is not known; with `resets`, which roll-ups do not tell, a lower bound."""
 
     gpu_id: int | None
     node_id: int
@@ -174,29 +176,54 @@ def read_increase(
 ) -> IncreaseResult:
     """Growth of a counter in each step of `[start, end)`, corrected for resets; NaN for a step nothing is known of.
 
-    Growth between two readings is counted in the step of the later one. Readings up to LEAD_SECONDS before the window
-    give the first step its beginning. Raises StoreError as `read_range` does.
+    Growth between two readings is counted in the step of the later one, if the earlier one is of the same span of two
+    hours or of the one before: after a longer silence nothing is known. Raises StoreError as `read_range` does.
     """
     times = _steps(start, end, step)
     lines = lines_of([metric], Scope.of(gpu_ids, node_ids))[metric]
     _check_cells(len(lines.lines), times.size)
-    pieces: list[list[FloatArray]] = [[] for _ in lines.lines]
-    for block in blocks(lines.wanted, max(0.0, start - LEAD_SECONDS), end, lines.names):
-        lines.note(block.series_ids, [float(block.times[-1])] * block.places.size)
-        for column, number in enumerate(lines.numbers(block.series_ids).tolist()):
-            pieces[number].append(np.column_stack((block.times, block.values[:, column])))
-    rows = []
-    for line in lines.lines:
-        samples = np.concatenate(pieces[line.number]) if pieces[line.number] else np.empty((0, 2))
-        samples = samples[np.argsort(samples[:, 0], kind="stable")]
-        growth = increase(samples[:, 1])
-        known = ~np.isnan(growth.increase) & (samples[:, 0] >= start)
-        bucket = _bucket(samples[known, 0], start, step)
-        summed = np.bincount(bucket, weights=growth.increase[known], minlength=times.size)
-        there = np.bincount(bucket, minlength=times.size) > 0
-        resets = int(np.count_nonzero(growth.reset & (samples[:, 0] >= start)))
-        rows.append(IncreaseRow(line.gpu_id, line.node_id, np.where(there, summed, np.nan), resets))
+    window = Window(start, end, step, frozenset({"increase"}))
+    taken = Taken(by_realm(list(lines.wanted)).get(LIVE, []), window)
+    grid = np.full((len(lines.lines), times.size), np.nan)
+    resets = np.zeros(len(lines.lines), dtype=np.int64)
+    for some, low, high in sampled(lines.wanted, window):
+        pieces: list[list[FloatArray]] = [[] for _ in lines.lines]
+        for block in blocks(some, max(0.0, (low // SPAN_SECONDS - 1) * SPAN_SECONDS), high, lines.names):
+            taken.take(block, low)
+            lines.note(block.series_ids, [float(block.times[-1])] * block.places.size)
+            for column, number in enumerate(lines.numbers(block.series_ids).tolist()):
+                pieces[number].append(np.column_stack((block.times, block.values[:, column])))
+        for number, parts_ in enumerate(pieces):
+            resets[number] += _grow(grid[number], np.concatenate([np.empty((0, 2)), *parts_]), low, start, step)
+    for part in rolled_parts(lines.wanted, lines.names, window, taken):
+        lines.note(part.series_ids, part.newest)
+        numbers = lines.numbers(part.series_ids)
+        for columns in distinct(numbers):
+            at = np.ix_(numbers[columns], part.cells.steps)
+            grid[at] = _sum(grid[at], part.cells.increase[:, columns].T)
+    rows = [IncreaseRow(line.gpu_id, line.node_id, grid[n], int(resets[n])) for n, line in enumerate(lines.lines)]
     return IncreaseResult(times, rows, [line.labels for line in lines.lines], lines.unit)
+
+
+def _grow(grown: FloatArray, samples: FloatArray, since: float, start: float, step: float) -> int:
+    """Adds the growth of one line's samples (times and readings) from `since` on; returns the number of resets."""
+    samples = samples[np.argsort(samples[:, 0], kind="stable")]
+    growth = increase(samples[:, 1])
+    spans = samples[:, 0] // SPAN_SECONDS
+    read = np.where(np.isnan(samples[:, 1]), -np.inf, spans)
+    before = np.concatenate([[-np.inf], np.maximum.accumulate(read)[:-1]]) if len(read) else read
+    known = ~np.isnan(growth.increase) & (samples[:, 0] >= since) & (spans - before <= 1)
+    bucket = _bucket(samples[known, 0], start, step)
+    summed = np.bincount(bucket, weights=growth.increase[known], minlength=grown.size)
+    there = np.bincount(bucket, minlength=grown.size) > 0
+    grown[:] = _sum(grown, np.where(there, summed, np.nan))
+    return int(np.count_nonzero(growth.reset & (samples[:, 0] >= since)))
+
+
+def _sum(one: FloatArray, other: FloatArray) -> FloatArray:
+    """Sum of what is there; NaN where neither is."""
+    found: FloatArray = np.where(np.isnan(one), other, one + np.nan_to_num(other))
+    return found
 
 
 def read_band(metric: str, cluster_id: int, start: float, end: float, step: float) -> Band:

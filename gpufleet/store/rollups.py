@@ -58,8 +58,10 @@ def read_rollups(
     for target_id, starts_at, layout_id, name_id, steps, *blobs in rows:
         if layout_id in tables:
             table = tables[layout_id]
-            found = {column: _decoded(blob, steps) for column, blob in zip(wanted, blobs, strict=True) if blob}
-            yield RolledRow(target_id, starts_at, table, table.by_name[name_of[name_id]], found)
+            places = table.by_name[name_of[name_id]]
+            none = np.full((steps, places.size), np.nan)  # an increase of what is no counter
+            decoded = [none if blob is None else _decoded(blob, steps) for blob in blobs]
+            yield RolledRow(target_id, starts_at, table, places, dict(zip(wanted, decoded, strict=True)))
 
 
 def add_rollups(
@@ -153,8 +155,7 @@ def _aligned(
     ids = layout.series_ids[layout.by_name[name]].tolist()
     before, over = nothing(fresh.shape[0], len(ids)), nothing(fresh.shape[0], len(ids))
     for column in COLUMNS:
-        if column in row.columns:
-            getattr(before, column)[:, columns_of(old_ids, ids)] = row.columns[column]
+        getattr(before, column)[:, columns_of(old_ids, ids)] = row.columns[column]
         getattr(over, column)[:, columns_of(new_ids, ids)] = getattr(fresh, column)
     return layout, before, over
 

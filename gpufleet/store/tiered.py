@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpufleet.store.chunks import SPAN_SECONDS
+from gpufleet.store.chunks import SPAN_SECONDS, sealed_starts
 from gpufleet.store.frames import FloatArray, IntArray
 from gpufleet.store.partitions import LIVE
 from gpufleet.store.realms import by_realm
@@ -59,7 +59,7 @@ class Part:
     newest: list[float]
 
 
-class _Taken:
+class Taken:
     """Which moments of which target are answered already: a grid of targets x slots."""
 
     def __init__(self, targets: Collection[int], window: Window) -> None:
@@ -72,9 +72,11 @@ class _Taken:
     def slots(self, times: FloatArray) -> IntArray:
         return ((np.maximum(times, self.start) - self.start) // self.seconds).astype(np.int64)
 
-    def take(self, target_id: int, times: FloatArray) -> None:
-        """Notes that scrapes at `times` have been answered."""
-        self.grid[self.row[target_id], self.slots(times)] = True
+    def take(self, block: Block, since: float = 0.0) -> None:
+        """Notes that the scrapes of a block have been answered; those of a replay have no roll-ups."""
+        row = self.row.get(block.layout.target_id)
+        if row is not None:
+            self.grid[row, self.slots(block.times[block.times >= since])] = True
 
     def take_steps(self, owners: IntArray, times: FloatArray, there: BoolArray, seconds: int) -> None:
         """Notes steps of `seconds` that begin at `times`; `there` (steps x owners)."""
@@ -83,13 +85,17 @@ class _Taken:
             slots = np.minimum(first + more, self.grid.shape[1] - 1)
             self.grid[owners[np.newaxis, :], slots[:, np.newaxis]] |= there
 
-    def take_spans(self) -> None:
-        """Takes every span of which anything is taken: a fine step asks roll-ups only where no scrape is."""
+    def take_spans(self, window: Window) -> None:
+        """Takes every span of which a target has any scrape: a fine step asks roll-ups only where there is none."""
         many = round(SPAN_SECONDS) // self.seconds
         first = round(self.start / self.seconds) % many
         for low in range(-first, self.grid.shape[1], many):
             part = self.grid[:, max(low, 0) : low + many]
             part[part.any(axis=1)] = True
+        left = self.left()
+        for target_id, starts_at in sealed_starts(left, window.start, window.end) if left else ():
+            low = round((starts_at - self.start) / self.seconds)
+            self.grid[self.row[target_id], max(low, 0) : max(low + many, 0)] = True
 
     def left(self) -> list[int]:
         """Targets with a moment that nothing answers yet."""
@@ -98,24 +104,33 @@ class _Taken:
 
 def parts(wanted: Wanted, names: Names, window: Window) -> Iterator[Part]:
     """The wanted series in the window, in no order."""
+    taken = Taken(by_realm(list(wanted)).get(LIVE, []), window)
+    newest_each = window.step if window.columns == {"last"} else None
+    for some, low, high in sampled(wanted, window):
+        for block in blocks(some, low, high, names, newest_each=newest_each, origin=window.start):
+            taken.take(block)
+            yield _of_block(block, window)
+    yield from rolled_parts(wanted, names, window, taken)
+
+
+def sampled(wanted: Wanted, window: Window) -> list[tuple[Wanted, float, float]]:
+    """(series, start, end) of what samples are asked for first."""
     realms = by_realm(list(wanted))
     live = {target_id: wanted[target_id] for target_id in realms.pop(LIVE, [])}
     replayed = {target_id: wanted[target_id] for ids in realms.values() for target_id in ids}
-    taken = _Taken(live, window)
-    asked = [(replayed, window.start, window.end)] if replayed else []
+    found: list[tuple[Wanted, float, float]] = [(replayed, window.start, window.end)] if replayed else []
     if live:
         spans = open_windows(window.start, window.end) if window.is_coarse else [(window.start, window.end)]
-        asked += [(live, low, high) for low, high in spans]
-    newest_each = window.step if window.columns == {"last"} else None
-    for some, low, high in asked:
-        for block in blocks(some, low, high, names, newest_each=newest_each, origin=window.start):
-            if block.layout.target_id in live:
-                taken.take(block.layout.target_id, block.times)
-            yield _of_block(block, window)
+        found += [(live, low, high) for low, high in spans]
+    return found
+
+
+def rolled_parts(wanted: Wanted, names: Names, window: Window, taken: Taken) -> Iterator[Part]:
+    """Roll-ups of all that is not taken."""
     if not window.is_coarse:
-        taken.take_spans()
+        taken.take_spans(window)
     for tier in window.tiers:
-        yield from _of_tier(tier, live, names, window, taken)
+        yield from _of_tier(tier, wanted, names, window, taken)
 
 
 def _of_block(block: Block, window: Window) -> Part:
@@ -126,7 +141,7 @@ def _of_block(block: Block, window: Window) -> Part:
     return _part(block.series_ids, bucket, block.times, {"count": there, **cells}, newest, window)
 
 
-def _of_tier(tier: Tier, live: Wanted, names: Names, window: Window, taken: _Taken) -> Iterator[Part]:
+def _of_tier(tier: Tier, live: Wanted, names: Names, window: Window, taken: Taken) -> Iterator[Part]:
     left = taken.left()
     before = taken.grid.copy()
     columns = window.columns if window.columns == {"last"} else {"count", *window.columns}
@@ -147,7 +162,7 @@ def _of_unit(
     piece: tuple[float, float],
     window: Window,
     before: BoolArray,
-    taken: _Taken,
+    taken: Taken,
 ) -> Iterator[Part]:
     """All rows of one unit of time at once, whichever targets they are of.
 
@@ -161,7 +176,7 @@ def _of_unit(
     times = times[inside]
     series, owner, cells = _joined(rows, live, inside, taken.row)
     owners, firsts, of_owner = np.unique(owner, return_index=True, return_inverse=True)
-    free = ~before[owners[:, np.newaxis], taken.slots(times)].T
+    free = _free(before[owners], taken.slots(times), max(1, tier.seconds // taken.seconds))
     there = (cells["count"] > 0) & free[:, of_owner]
     taken.take_steps(owners, times, np.logical_or.reduceat(there, firsts, axis=1), tier.seconds)
     masked = {name: np.where(there, values, 0 if name == "count" else np.nan) for name, values in cells.items()}
@@ -170,6 +185,15 @@ def _of_unit(
         newest = np.where(there, times[:, np.newaxis], -np.inf).max(axis=0).tolist()
         spread = {name: values if again.size == times.size else values[again] for name, values in masked.items()}
         yield _part(series, bucket, times[again], spread, newest, window)
+
+
+def _free(before: BoolArray, first: IntArray, many: int) -> BoolArray:
+    """(steps x owners): whether none of the `many` slots of each step, from `first` on, is taken."""
+    counts = np.zeros((before.shape[0], before.shape[1] + 1), dtype=np.int64)
+    np.cumsum(before, axis=1, out=counts[:, 1:])
+    after = np.minimum(first + many, before.shape[1])
+    found: BoolArray = (counts[:, after] == counts[:, first]).T
+    return found
 
 
 def _joined(

@@ -100,6 +100,7 @@ class Reduced:
     max: FloatArray
     last: FloatArray
     last_row: IntArray
+    increase: FloatArray
 
 
 def reduced(bucket: IntArray, cells: Mapping[str, npt.NDArray[Any]], columns: Collection[str]) -> Reduced:
@@ -110,7 +111,7 @@ def reduced(bucket: IntArray, cells: Mapping[str, npt.NDArray[Any]], columns: Co
     steps, firsts = runs_of(bucket)
     none = np.empty((0, 0))
     counts = np.add.reduceat(cells["count"], firsts, axis=0)
-    total = low = high = last = none
+    total = low = high = last = growth = none
     if "sum" in columns:
         added = np.add.reduceat(np.where(np.isnan(cells["sum"]), 0.0, cells["sum"]), firsts, axis=0)
         total = np.where(counts == 0, np.nan, added)
@@ -123,7 +124,10 @@ def reduced(bucket: IntArray, cells: Mapping[str, npt.NDArray[Any]], columns: Co
         last_row = newest_of(cells["last"], firsts)
         newest = np.take_along_axis(cells["last"], np.maximum(last_row, 0), axis=0)
         last = np.where(last_row < 0, np.nan, newest)
-    return Reduced(steps, counts, total, low, high, last, last_row)
+    if "increase" in columns:
+        known = np.add.reduceat(~np.isnan(cells["increase"]), firsts, axis=0) > 0
+        growth = np.where(known, np.add.reduceat(np.nan_to_num(cells["increase"]), firsts, axis=0), np.nan)
+    return Reduced(steps, counts, total, low, high, last, last_row, growth)
 
 
 def runs_of(bucket: IntArray) -> tuple[IntArray, IntArray]:
