@@ -1,4 +1,4 @@
-"""Numbers as bytes, bit for bit: a version byte, then the body. See docs/adr/0003 and 0009."""
+"""Numbers as bytes, bit for bit: a version byte, then the body. See docs/adr/0003 and 0013."""
 
 from __future__ import annotations
 
