@@ -39,12 +39,16 @@ class Scenario:
 
     def step(self, seconds: float, answers: Mapping[tuple[str, str], Answer]) -> Detected | None:
         """One cycle, `seconds` after the start; every target must have an answer."""
+        self.scrape(seconds, answers)
+        return self.judge(seconds)
+
+    def scrape(self, seconds: float, answers: Mapping[tuple[str, str], Answer]) -> None:
+        """The first half of a cycle, without a judgement."""
         now = self.at(seconds)
         targets = active_targets(self.cluster.id)
         fetched = [_fetched(target.id, now.timestamp(), answers[target.node, target.job]) for target in targets]
         result = self.reader.take(self.cluster, targets, fetched, self.cycle(seconds), now)
         store_shard(None, 0, result, now)
-        return self.judge(seconds)
 
     def judge(self, seconds: float) -> Detected | None:
         now = self.at(seconds)

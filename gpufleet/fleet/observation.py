@@ -199,11 +199,22 @@ def _write(changes: _Changes) -> None:
     if changes.started:
         Assignment.objects.bulk_create(changes.started, batch_size=2_000)
     if changes.moved:
-        Assignment.objects.bulk_update(changes.moved, ("lost_at", "ends_at"), batch_size=2_000)
+        _write_ends(changes.moved)
     if changes.events:
         NodeEvent.objects.bulk_create(changes.events, ignore_conflicts=True, batch_size=2_000)
     if changes.facts:
         _write_facts(changes.facts)
+
+
+def _write_ends(moved: Sequence[Assignment]) -> None:
+    columns = [[getattr(row, name) for row in moved] for name in ("id", "lost_at", "ends_at")]
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE fleet_assignment AS row SET (lost_at, ends_at) = (told.lost_at, told.ends_at)"
+            " FROM unnest(%s::bigint[], %s::timestamptz[], %s::timestamptz[]) AS told (id, lost_at, ends_at)"
+            " WHERE row.id = told.id",
+            columns,
+        )
 
 
 def _write_facts(gpus: Sequence[Gpu]) -> None:
