@@ -158,8 +158,8 @@ def test_ten_thousand_pods_are_rows_of_what_ran_and_no_series() -> None:
     counts = set()
     for scrape in range(PODS // (GPUS * SHARES)):
         lines = [
-            f'DCGM_FI_DEV_GPU_TEMP{{gpu="{gpu}",UUID="GPU-{gpu}",modelName="NVIDIA B200",vgpu="{share}",namespace="ml",container="c",'
-            f'pod="p-{(scrape * GPUS + gpu) * SHARES + share}"}} 45'
+            f'DCGM_FI_DEV_GPU_TEMP{{gpu="{gpu}",UUID="GPU-{gpu}",modelName="NVIDIA B200",vgpu="{share}",'
+            f'namespace="ml",container="c",pod="p-{(scrape * GPUS + gpu) * SHARES + share}"}} 45'
             for gpu in range(GPUS)
             for share in range(SHARES)
         ]
