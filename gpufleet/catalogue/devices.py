@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from gpufleet.catalogue.meaning import Meaning, family
 
@@ -150,7 +151,7 @@ def identify(labels: Mapping[str, str], name: str = "") -> Device | None:
         or not _is_about_a_device(labels, source)
     ):
         return None
-    device = _device(labels, source)
+    device = _device(tuple(labels.items()), source)
     return device if device.key or _may_be_nameless(labels, source) else None
 
 
@@ -184,7 +185,10 @@ def roll_call(devices: Iterable[Device]) -> dict[str, Device]:
     return boards
 
 
-def _device(labels: Mapping[str, str], source: str) -> Device:
+@lru_cache(maxsize=2_048)
+def _device(items: tuple[tuple[str, str], ...], source: str) -> Device:
+    """All lines of a board carry the same labels, so a body of hundreds of lines asks for a handful of devices."""
+    labels = dict(items)
     vendor = _VENDORS.get(source, "") or _vendor(labels)
     return Device(
         uuid=_uuid(labels, vendor),

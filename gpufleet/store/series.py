@@ -18,10 +18,9 @@ MAX_SERIES = 1_000_000
 _UPSERT = """
 INSERT INTO store_series
     (target_id, gpu_id, name, metric, labels, fingerprint, kind, unit, scale, low, high, sentinels, created_at)
-SELECT %s, gpu_id, name, metric, labels::jsonb, fingerprint, kind, unit, scale, low, high, sentinels, %s
-FROM unnest(%s::bigint[], %s::text[], %s::text[], %s::text[], %s::bytea[], %s::text[], %s::text[], %s::float8[],
-            %s::float8[], %s::float8[], %s::text[])
-    AS spec (gpu_id, name, metric, labels, fingerprint, kind, unit, scale, low, high, sentinels)
+SELECT %s, gpu_id, name, metric, labels, decode(fingerprint, 'hex'), kind, unit, scale, low, high, sentinels, %s
+FROM jsonb_to_recordset(%s) AS spec (gpu_id bigint, name text, metric text, labels jsonb, fingerprint text, kind text,
+    unit text, scale float8, low float8, high float8, sentinels text)
 ON CONFLICT (target_id, fingerprint) DO UPDATE
     SET (metric, kind, unit, scale, low, high, sentinels) = (EXCLUDED.metric, EXCLUDED.kind, EXCLUDED.unit,
          EXCLUDED.scale, EXCLUDED.low, EXCLUDED.high, EXCLUDED.sentinels)
@@ -65,8 +64,8 @@ def ensure_series(target_id: int, specs: Sequence[SeriesSpec], now: datetime) ->
     if not unique:
         return []
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(_NAMES, [[spec.name for _, spec in unique]])
-        cursor.execute(_UPSERT, [target_id, now, *_columns(unique)])
+        cursor.execute(_NAMES, [sorted({spec.name for _, spec in unique})])
+        cursor.execute(_UPSERT, [target_id, now, _rows(unique)])
         cursor.execute(
             "SELECT fingerprint, id FROM store_series WHERE target_id = %s AND fingerprint = ANY(%s)",
             [target_id, [print_ for print_, _ in unique]],
@@ -75,15 +74,25 @@ def ensure_series(target_id: int, specs: Sequence[SeriesSpec], now: datetime) ->
     return [ids[print_] for print_ in prints]
 
 
-def _columns(unique: Sequence[tuple[bytes, SeriesSpec]]) -> list[list[object]]:
+def _rows(unique: Sequence[tuple[bytes, SeriesSpec]]) -> str:
+    """One JSON text: psycopg writes arrays out item by item, orjson all at once."""
     rows = [
-        (
-            *(spec.gpu_id, spec.name, spec.metric, orjson.dumps(spec.labels, option=orjson.OPT_SORT_KEYS).decode()),
-            *(print_, spec.kind, spec.unit, spec.scale, spec.low, spec.high, spec.sentinels),
-        )
+        {
+            "gpu_id": spec.gpu_id,
+            "name": spec.name,
+            "metric": spec.metric,
+            "labels": spec.labels,
+            "fingerprint": print_.hex(),
+            "kind": spec.kind,
+            "unit": spec.unit,
+            "scale": spec.scale,
+            "low": spec.low,
+            "high": spec.high,
+            "sentinels": spec.sentinels,
+        }
         for print_, spec in unique
     ]
-    return [list(column) for column in zip(*rows, strict=True)]
+    return orjson.dumps(rows).decode()
 
 
 def ensure_layout(target_id: int, series_ids: Sequence[int], now: datetime) -> int:
