@@ -98,7 +98,7 @@ def present(ladder: Ladder) -> Spans:
             " (regexp_match(bound, 'TO \\(''(.*?)''\\)'))[1]::timestamptz"
             " FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid"
             " CROSS JOIN LATERAL pg_get_expr(relpartbound, pg_class.oid) AS bound"
-            " WHERE inhparent = %s::regclass ORDER BY 2",
+            " WHERE inhparent = %s::regclass AND bound IS NOT NULL ORDER BY 2",  # NULL: dropped this very moment
             [ladder.parent],
         )
         return MappingProxyType({name: (start, end) for name, start, end in cursor.fetchall()})
