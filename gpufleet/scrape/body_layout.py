@@ -102,9 +102,11 @@ def _numbers(tails: list[bytes]) -> FloatArray | None:
     if not letters:
         try:
             # Most bodies spell numbers as JSON does, and this is five times as fast as float() on each.
-            return np.array(orjson.loads(b"[%b]" % b",".join(tails)), dtype=np.float64)
+            values = np.array(orjson.loads(b"[%b]" % b",".join(tails)), dtype=np.float64)
         except orjson.JSONDecodeError:
             pass
+        else:
+            return values if len(values) == len(tails) else None  # a lone text without a number is an empty list
     elif letters.translate(None, PLAIN_TAIL):
         return None
     try:

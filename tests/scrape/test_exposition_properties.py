@@ -24,6 +24,7 @@ from gpufleet.scrape.exposition import SeriesCache, read
 @settings(max_examples=400, deadline=None)
 @example(b"a 1\nb 2", b"a 1\nb 1_0")
 @example(b"a 1", b"a\x0b1")
+@example(b"a 1", b"a ")
 @example(b"a 1", b"a {")
 @example(b'a{b="1"} 1', b'a{b="1"}{c="}"} 1')
 def test_cold_warm_and_plain_say_the_same(before: bytes, body: bytes) -> None:
