@@ -84,6 +84,8 @@ class Sources:
                 self._part(own, (job.name, name), 0.0, now, partial(read_file_sd, Path(name), job.defaults))
         for one in job.federations:
             self._part(own, (job.name, one), one.refresh_seconds, now, partial(_federated, one, job, accesses))
+            # A node is listed here by what it sends. One that sends nothing any more is down, not gone.
+            own.is_whole = own.is_whole and not one.node_label
         foreign = Listed()
         for page in job.http:
             self._part(foreign, (job.name, page), page.refresh_seconds, now, partial(_from_http, page, job))
@@ -146,27 +148,35 @@ class Sources:
 def _from_http(page: HttpSource, job: SourceJob) -> list[TargetSpec]:
     text = _fetch(page.url, page.access)
     try:
-        return parse_file_sd(text.decode(), is_json=True, defaults=job.defaults)
+        found = parse_file_sd(text.decode(), is_json=True, defaults=job.defaults)
+        if job.defaults.get("__scheme__") == "https" and any(spec.url.startswith("http:") for spec in found):
+            raise DiscoveryError("asks for http where the job says https; its credentials stay encrypted")
     except UnicodeDecodeError as error:
-        raise DiscoveryError(f"{page.url}: byte {error.start} is no UTF-8") from error
+        raise DiscoveryError(f"{_shown(page.url)}: byte {error.start} is no UTF-8") from error
     except DiscoveryError as error:
-        raise DiscoveryError(f"{page.url}: {error}") from error
+        raise DiscoveryError(f"{_shown(page.url)}: {error}") from error
+    return found
 
 
 def _federated(one: Federation, job: SourceJob, accesses: Mapping[str, Access]) -> list[TargetSpec]:
-    body = _fetch(federation.listing_url(one.url, one.match), accesses.get(job.name, PLAIN))
+    body = _fetch(federation.listing_url(one.url, one.match, one.series), accesses.get(job.name, PLAIN))
     try:
-        return federation.targets_of(one.url, one.match, body, "")
+        return federation.targets_of(one.url, one.match, body, "", one.node_label)
     except DiscoveryError as error:
-        raise DiscoveryError(f"{one.url}: {error}") from error
+        raise DiscoveryError(f"{_shown(one.url)}: {error}") from error
 
 
 def _fetch(url: str, access: Access) -> bytes:
     with closing(Fetcher(max_bytes=MAX_FILE_BYTES, inside=[], accesses=lambda: {"it": access})) as fetcher:
         (answer,) = fetcher.fetch([Page(url, "it")], LISTING_SECONDS)
     if answer.body is None:
-        raise DiscoveryError(f"{url}: {answer.reason}{f' ({answer.detail})' if answer.detail else ''}")
+        raise DiscoveryError(f"{_shown(url)}: {answer.reason}{f' ({answer.detail})' if answer.detail else ''}")
     return answer.body
+
+
+def _shown(url: str) -> str:
+    """The address for logs and pages: a query may hold a key."""
+    return url.partition("?")[0]
 
 
 def glob_has_magic(pattern: str) -> bool:

@@ -73,11 +73,13 @@ def _from_json(text: str) -> Any:
         raise DiscoveryError("nested too deep") from error
 
 
-def read_yaml(text: str) -> Any:
+SAFE_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def read_yaml(text: str, loader: Any = SAFE_LOADER) -> Any:
     """What a YAML text holds. Raises DiscoveryError with line and column."""
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        return yaml.load(text, Loader=loader)  # noqa: S506 - both loaders are safe ones
+        return yaml.load(text, Loader=loader)  # noqa: S506 - all loaders handed in are safe ones
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""

@@ -7,17 +7,18 @@ scrape something else than its author meant.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import structlog
+import yaml
 
 from gpufleet.fleet.specs import TargetSpec
 from gpufleet.scrape.access import PLAIN, Access
-from gpufleet.scrape.discovery import DiscoveryError, parse_groups, read_text, read_yaml
+from gpufleet.scrape.discovery import SAFE_LOADER, DiscoveryError, parse_groups, read_text, read_yaml
 
 log = structlog.get_logger(__name__)
 
@@ -42,6 +43,8 @@ _REFUSED = {
     "oauth2": "use authorization with credentials_file",
     "proxy_url": "targets are asked directly",
 }
+_SERIES = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _DURATION = re.compile(r"(\d+)(ms|s|m|h)")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -57,11 +60,16 @@ class HttpSource:
 
 @dataclass(frozen=True, slots=True)
 class Federation:
-    """A Prometheus-compatible server at `url` whose series `match` come from targets that it scrapes."""
+    """A Prometheus-compatible server at `url` whose series `match` come from targets that it scrapes.
+
+    With a `node_label` one of its targets may tell of many nodes: `series`, a metric that has this label, lists them.
+    """
 
     url: str
     match: str
     refresh_seconds: float
+    series: str = "up"
+    node_label: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +83,30 @@ class SourceJob:
     files: tuple[str, ...] = ()
     http: tuple[HttpSource, ...] = ()
     federations: tuple[Federation, ...] = ()
+
+
+class _Table(dict[Any, Any]):
+    """A table that knows on which line each of its keys stands."""
+
+    lines: Mapping[str, int]
+
+
+class _Loader(SAFE_LOADER):  # type: ignore[misc]
+    """Reads tables with their lines, and refuses a key that stands there twice: the first would count for nothing."""
+
+    def table(self, node: yaml.MappingNode) -> Iterator[_Table]:
+        found = _Table()
+        yield found
+        lines: dict[str, int] = {}
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<"):
+            if key.value in lines:
+                raise yaml.constructor.ConstructorError(None, None, f"{key.value} stands there twice", key.start_mark)
+            lines[key.value] = key.start_mark.line + 1
+        found.update(self.construct_mapping(node))
+        found.lines = lines
+
+
+_Loader.add_constructor("tag:yaml.org,2002:map", _Loader.table)
 
 
 def read_sources(path: Path) -> list[SourceJob]:
@@ -115,7 +147,7 @@ class AccessFile:
 
 def parse_sources(text: str) -> list[SourceJob]:
     """The jobs of the text. Raises DiscoveryError with line or key."""
-    whole = _table(read_yaml(text), "the file", {"scrape_configs"})
+    whole = _table(read_yaml(text, _Loader), "the file", {"scrape_configs"})
     configs = _list(whole, "scrape_configs", "the file")
     if len(configs) > MAX_JOBS:
         raise DiscoveryError(f"more than {MAX_JOBS} jobs")
@@ -209,11 +241,16 @@ def _federations(table: Mapping[str, Any], place: str) -> list[Any]:
 
 
 def _federation(config: Any, place: str) -> Federation:
-    table = _table(config, place, {"url", "match", "refresh_interval"})
+    table = _table(config, place, {"url", "match", "refresh_interval", "series", "node_label"})
     match = _text(table, "match", place) or "{}"
     if not match.startswith("{") or not match.endswith("}"):
         raise DiscoveryError(f"{place}: match is labels in braces, such as '{{job=\"dcgm\"}}'")
-    return Federation(_url(table, place), match, _refresh(table, place))
+    series, node_label = _text(table, "series", place), _text(table, "node_label", place)
+    if bool(series) != bool(node_label):
+        raise DiscoveryError(f"{place}: node_label and series, a metric that has this label, stand there together")
+    if node_label and not (_LABEL.fullmatch(node_label) and _SERIES.fullmatch(series)):
+        raise DiscoveryError(f"{place}: node_label is no name of a label, or series none of a metric")
+    return Federation(_url(table, place), match, _refresh(table, place), series or "up", node_label)
 
 
 def _url(table: Mapping[str, Any], place: str) -> str:
@@ -266,19 +303,25 @@ def _table(found: Any, place: str, keys: frozenset[str] | set[str]) -> Mapping[s
     unknown = sorted(str(key) for key in found if key not in keys)
     if unknown:
         why = _REFUSED.get(unknown[0], f"known are {', '.join(sorted(keys))}")
-        raise DiscoveryError(f"{place}: {unknown[0]} is not supported ({why})")
+        raise DiscoveryError(f"{_place(found, unknown[0], place)}: {unknown[0]} is not supported ({why})")
     return found
+
+
+def _place(table: Mapping[str, Any], key: str, place: str) -> str:
+    """The place with the line of the key, where it is known."""
+    line = table.lines.get(key) if isinstance(table, _Table) else None
+    return place if line is None else f"{place}, line {line}"
 
 
 def _list(table: Mapping[str, Any], key: str, place: str) -> list[Any]:
     found = table.get(key) or []
     if not isinstance(found, list):
-        raise DiscoveryError(f"{place}: {key} is no list")
+        raise DiscoveryError(f"{_place(table, key, place)}: {key} is no list")
     return found
 
 
 def _text(table: Mapping[str, Any], key: str, place: str) -> str:
     found = table.get(key, "")
     if not isinstance(found, str) or "\0" in found or "\n" in found or len(found) > 2_048:
-        raise DiscoveryError(f"{place}: {key} is no text of one line")
+        raise DiscoveryError(f"{_place(table, key, place)}: {key} is no text of one line")
     return found

@@ -224,6 +224,63 @@ def test_federation(folder: Folder, serve: Serve) -> None:
     assert (len(watched()), problems()) == (1, {})
 
 
+MANY = b"""DCGM_FI_DEV_GPU_TEMP{job="dc",instance="prom:9",exported_instance="gpu-n01:9400",Hostname="gpu-n01"} 40 1
+DCGM_FI_DEV_GPU_TEMP{job="dc",instance="prom:9",exported_instance="gpu-n01:9400",Hostname="gpu-n01",gpu="1"} 41 1
+DCGM_FI_DEV_GPU_TEMP{job="dc",instance="prom:9",exported_instance="gpu-n02:9400",Hostname="localhost"} 42 1
+DCGM_FI_DEV_GPU_TEMP{job="dc",instance="prom:9"} 43 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("label", "nodes"), [("exported_instance", ["gpu-n01", "gpu-n02"]), ("Hostname", ["gpu-n01", "prom"])]
+)
+def test_one_target_of_another_server_that_tells_of_many_nodes(
+    folder: Folder, serve: Serve, label: str, nodes: list[str]
+) -> None:
+    answers = [MANY, MANY[: MANY.index(b"\n") + 1]]
+
+    async def listing(wire: Wire) -> None:
+        await wire.answer(answers[len(server.requests) - 1])
+
+    server = serve(listing)
+    config = f"{{url: '{server.url('')}', node_label: {label}, series: DCGM_FI_DEV_GPU_TEMP, refresh_interval: 5s}}"
+    folder.write(f"{{job_name: p, federate_configs: [{config}]}}")
+    folder.sync()
+    assert server.requests == ["/federate?match%5B%5D=DCGM_FI_DEV_GPU_TEMP%7B%7D"]
+    before = watched()
+    assert sorted(node for node, _, _ in before.values()) == nodes
+    found = {node: url for url, (node, _, _) in before.items()}
+    assert f"{label}%3D%22gpu-n01" in found["gpu-n01"]
+    # A node that sends nothing any more is down: it is not taken out.
+    folder.sync()
+    assert (watched(), problems()) == (before, {})
+    folder.write("{job_name: other}")
+    folder.sync()
+    assert watched() == {}
+
+
+def test_a_problem_does_not_show_what_an_address_asks_with(folder: Folder, serve: Serve) -> None:
+    async def failing(wire: Wire) -> None:
+        await wire.answer(b"", "500 Oops")
+
+    folder.write(f"{{job_name: a, http_sd_configs: [{{url: '{serve(failing).url('/t')}?key=hush'}}]}}")
+    folder.sync()
+    (problem,) = problems().values()
+    assert "/t: http status" in problem
+    assert "hush" not in problem
+
+
+def test_an_http_sd_answer_cannot_take_the_encryption_off(folder: Folder, serve: Serve) -> None:
+    async def listing(wire: Wire) -> None:
+        await wire.answer(groups("10.0.0.1:9400", __scheme__="http").encode())
+
+    url = serve(listing).url("/t")
+    folder.write(f"{{job_name: a, scheme: https, http_sd_configs: [{{url: '{url}'}}]}}")
+    folder.sync()
+    assert watched() == {}
+    assert "asks for http where the job says https" in problems()["sources/a/http_sd"]
+
+
 def test_two_processes_at_once(folder: Folder) -> None:
     folder.write("{job_name: a, static_configs: [{targets: ['10.0.0.1:1', '10.0.0.2:1']}]}")
     failed: list[Exception] = []

@@ -72,6 +72,11 @@ def test_everything_that_is_understood(tmp_path: Path) -> None:
     assert access_of([dcgm, upstream]) == {"dcgm": dcgm.access}
 
 
+def test_keys_that_are_merged_are_understood() -> None:
+    text = "scrape_configs:\n- &a {job_name: a, scheme: https}\n- {<<: *a, job_name: b}"
+    assert [job.defaults["__scheme__"] for job in parse_sources(text)] == ["https", "https"]
+
+
 def one(text: str) -> str:
     return "scrape_configs: [{job_name: a, " + text + "}]"
 
@@ -81,13 +86,25 @@ def one(text: str) -> str:
     [
         ("", "the file: a table with scrape_configs is missing"),
         ("[]", "the file: a table with scrape_configs is missing"),
-        ("scrape_configs: {}\nglobal: {}", "the file: global is not supported"),
+        ("scrape_configs: {}\nglobal: {}", "the file, line 2: global is not supported"),
         ("scrape_configs: 3", "scrape_configs is no list"),
         ("scrape_configs: [3]", "job 1: a table with"),
         ("scrape_configs: [{}]", "job 1: job_name is a text"),
         ("scrape_configs: [{job_name: a}, {job_name: a}]", "the job_name 'a' stands there twice"),
         ("scrape_configs:\n - job_name: a\n  x: [", "line 3, column 3"),
         (one("scrape_interval: 5s"), "scrape_interval is not supported (every target is scraped once an interval"),
+        (
+            "scrape_configs:\n- job_name: a\n  tls_config:\n    ca: x",
+            "job 'a', tls_config, line 4: ca is not supported",
+        ),
+        (
+            "scrape_configs:\n- job_name: a\n  scheme: https\n  scheme: http",
+            "line 4, column 3: scheme stands there twice",
+        ),
+        ("scrape_configs:\n- job_name: a\n  scheme: [x]", "job 'a', line 3: scheme is no text"),
+        (one("federate_configs: [{url: 'http://x', node_label: Hostname}]"), "node_label and series"),
+        (one("federate_configs: [{url: 'http://x', node_label: 'a-b', series: m}]"), "no name of a label"),
+        (one("federate_configs: [{url: 'http://x', node_label: a, series: 'm{}'}]"), "or series none of a metric"),
         (one("relabel_configs: []"), "relabel_configs is not supported (write the labels into"),
         (one("basic_auth: {username: u, password: p}"), "password is not supported (secrets are named by file"),
         (one("authorization: {credentials: t}"), "credentials is not supported (secrets are named by file"),
