@@ -33,6 +33,7 @@ COLUMNS = ("gpu_utilization_ratio", "gpu_temperature_celsius", "gpu_memory_tempe
            "gpu_memory_used_bytes", "gpu_sm_clock_hertz")  # fmt: skip
 DEFAULT_RANGE = ("now-1h", "now")
 INCIDENTS = 20
+MOVES = 50
 MOST_PANELS = 12
 
 
@@ -64,6 +65,7 @@ def node(request: HttpRequest, name: str) -> HttpResponse:
         "all_metrics": [metric for metric in METRICS.values() if metric.subject == "gpu"],
         "open_incidents": [line(incident) for incident in incidents if incident.resolved_at is None],
         "past_incidents": [line(incident) for incident in incidents if incident.resolved_at is not None],
+        "moves": _moves(found),
         "events": read_events(found, {placement.gpu_id: placement.slot for placement in placements}),
         "targets": found.targets.filter(removed_at=None).select_related("status"),
         "focus": _focus(request, view),
@@ -99,6 +101,16 @@ def _node(cluster: Cluster | None, name: str) -> Node:
     if found is None:
         raise Http404("There is no such node.")
     return found
+
+
+def _moves(found: Node) -> list[Placement]:
+    """Who sat in the slots of this node, and where else these GPUs sat; newest first, empty when nothing ever moved."""
+    ever = Placement.objects.filter(node=found).values("gpu_id")
+    rows = Placement.objects.filter(gpu_id__in=ever).select_related("gpu", "node")
+    newest = list(rows.order_by("-starts_at", "node__name", "slot", "id")[:MOVES])
+    moved = {place.gpu_id for place in newest if place.ends_at is not None}
+    slots = {(place.node_id, place.slot) for place in newest if place.ends_at is not None}
+    return [place for place in newest if place.gpu_id in moved or (place.node_id, place.slot) in slots]
 
 
 def _view(found: Node, frame: Any) -> tuple[NodeView, dict[str, str]]:

@@ -12,7 +12,7 @@ import pytest
 from django.test import Client
 from factories import MadeFleet, make_incident, scrape
 
-from gpufleet.fleet.models import Gpu, Node, NodeEvent
+from gpufleet.fleet.models import Gpu, Node, NodeEvent, Placement
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "static/js"
 NASTY = "<script>alert(1)</script>"
@@ -100,3 +100,25 @@ def test_no_chart_offers_to_send_itself_away() -> None:
     assert 'plotlyServerURL: ""' in settings[1]
     assert "displayModeBar: false" in settings[1]
     assert not re.search(r"showSendToCloud:\s*true", "".join(one.read_text() for one in SCRIPTS.glob("*.js")))
+
+
+def test_who_sat_in_a_slot_and_where_a_board_was_before(fleet: MadeFleet, viewer: Client) -> None:
+    assert "Boards and slots" not in viewer.get("/nodes/gpu-001/").content.decode()
+    now = datetime.now(tz=UTC)
+    here, there = fleet.gpu(0, 3), fleet.gpu(1, 5)
+    for gpu, node, slot in ((here, fleet.nodes[1], 5), (there, fleet.nodes[0], 3)):
+        Placement.objects.filter(gpu=gpu, ends_at=None).update(ends_at=now - timedelta(hours=1))
+        Placement.objects.create(gpu=gpu, node=node, slot=slot, starts_at=now - timedelta(hours=1))
+    for name in ("gpu-001", "gpu-002"):
+        page = viewer.get(f"/nodes/{name}/").content.decode()
+        table = page[page.index("Boards and slots") :]
+        table = table[: table.index("</table>")]
+        rows = re.findall(r'title="(GPU-[^"]+)".*?(gpu-00[12])(?:</a>)? g(\d).*?(now|</time></td></tr>)', table)
+        assert {(uuid, node, slot, until == "now") for uuid, node, slot, until in rows} == {
+            (here.uuid, "gpu-001", "3", False),
+            (here.uuid, "gpu-002", "5", True),
+            (there.uuid, "gpu-002", "5", False),
+            (there.uuid, "gpu-001", "3", True),
+        }
+    answer = viewer.get(f"/gpus/{here.uuid}/")
+    assert answer["Location"].startswith("/nodes/gpu-002/?gpu=5")
