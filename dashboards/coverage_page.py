@@ -105,7 +105,7 @@ def coverage_page(request: HttpRequest) -> HttpResponse:
         "nodes": nodes,
         "gaps": gaps(nodes, whole.fields),
         "rows": rows[(page - 1) * PAGE_SIZE : page * PAGE_SIZE],
-        "columns": [(name, METRICS[name].title, name in needed) for name in whole.fields],
+        "columns": [(name, METRICS[name], name in needed) for name in whole.fields],
         "page": page,
         "pages": pages,
         "before": page - 1 if page > 1 else None,

@@ -16,6 +16,7 @@ from dashboards.api.schemas import answers
 from gpufleet.core.times import utc_now
 from gpufleet.fleet.actions import add_target, remove_target
 from gpufleet.fleet.models import LIVE
+from gpufleet.fleet.shown import shown_url
 from gpufleet.fleet.specs import FleetError, TargetSpec
 from gpufleet.scrape.addresses import allowed, is_literal, networks
 
@@ -50,7 +51,7 @@ def add(request: HttpRequest, body: TargetIn) -> HttpResponse:
         target = add_target(spec, actor=caller(request).user.username, source="api", now=utc_now())
     except FleetError as error:
         raise invalid("url", str(error)) from error
-    return answer({"id": target.id, "url": target.url, "node": target.node.name}, status=201)
+    return answer({"id": target.id, "url": shown_url(target.url), "node": target.node.name}, status=201)
 
 
 @router.delete(
@@ -64,7 +65,7 @@ def remove(request: HttpRequest, target_id: int) -> HttpResponse:
         raise invalid("target_id", str(error)) from error
     if target is None:
         raise Problem(404, f"There is no target {target_id}.")
-    return answer({"id": target.id, "url": target.url, "node": target.node.name})
+    return answer({"id": target.id, "url": shown_url(target.url), "node": target.node.name})
 
 
 def _host(url: str) -> str:

@@ -19,6 +19,7 @@ _RANGES = (
     ("celsius", 200.0, 400.0, "kelvin under a name that means degrees Celsius"),
     ("celsius", 5e3, np.inf, "thousandths of a degree under a name that means degrees"),
 )
+_UNITS = frozenset(unit for unit, *_ in _RANGES)
 
 
 def contradiction(metric: Metric, canonical: FloatArray, scale: float) -> str:
@@ -27,8 +28,10 @@ def contradiction(metric: Metric, canonical: FloatArray, scale: float) -> str:
     `canonical`: values times `scale`, without those that mean "no value", but with impossible ones. Zeros tell nothing;
     fewer than three values neither, and nine in ten must agree.
     """
+    if metric.kind != "gauge" or (metric.unit not in _UNITS and metric.name not in _MEMORY):
+        return ""
     told = canonical[np.isfinite(canonical) & (canonical != 0)]
-    if told.size < LEAST_VALUES or metric.kind != "gauge":
+    if told.size < LEAST_VALUES:
         return ""
     for unit, above, below, words in _RANGES:
         if metric.unit == unit and _most((told > above) & (told < below)):

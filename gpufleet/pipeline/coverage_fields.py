@@ -29,7 +29,8 @@ ENERGY, POWER, UTILIZATION = "gpu_energy_joules_total", "gpu_power_watts", "gpu_
 class Sent:
     """One field in the newest scrape. `sent`: its lines are there; `known`: how many have a value, on `gpus` GPUs.
 
-    `still`: no line changed over ten minutes; None where that cannot be told. `frozen` is settled by `settle_frozen`.
+    `still`: no line changed over ten minutes; None where that cannot be told or says nothing.
+    `frozen` is settled by `settle_frozen`.
     """
 
     sent: bool = False
@@ -53,9 +54,10 @@ class SentFields:
     def of(cls, newest: Latest, earlier: Sequence[Latest]) -> SentFields:
         """`earlier`: its scrapes some minutes before, newest first; those laid out otherwise tell less."""
         layout, raw = newest.layout, _raw(newest)
-        canonical, unbounded = layout.clean(raw), _unbounded(layout, raw)
+        canonical = layout.clean(raw)
         alike = [_raw(one) for one in earlier if one.frame.layout_id == newest.frame.layout_id]
         known = ~np.isnan(canonical)
+        values = np.stack([_unbounded(layout, one) for one in (raw, *alike)])
         is_still = np.ones(raw.size, dtype=np.bool_)
         for then in alike:
             is_still &= (raw == then) & (raw != 0)
@@ -63,13 +65,12 @@ class SentFields:
         fields = {}
         for name, places in _fields(layout):
             at = places[known[places]]
-            values = np.concatenate([unbounded[places], *(_unbounded(layout, then)[places] for then in alike)])
             fields[name] = Sent(
                 sent=True,
                 known=at.size,
                 gpus=_gpus(layout, at, listed) if METRICS[name].subject == "gpu" else listed,
-                still=bool(is_still[at].all()) if len(alike) >= 2 and at.size else None,
-                wrong_unit=contradiction(METRICS[name], values, float(layout.scale[places[0]])),
+                still=bool(is_still[at].all()) if len(alike) >= 2 and _tells(name, raw[at]) else None,
+                wrong_unit=contradiction(METRICS[name], values[:, places], float(layout.scale[places[0]])),
             )
         if alike and ENERGY in fields and POWER in fields:
             fields[ENERGY].wrong_unit = _energy(newest, earlier, layout)
@@ -95,6 +96,11 @@ def settle_frozen(targets: Iterable[SentFields]) -> None:
                 told.frozen = name == ENERGY or float(np.mean(peers)) >= MOVING_SHARE
 
 
+def _tells(name: str, raw: FloatArray) -> bool:
+    """Whether a standstill would mean something: whole numbers, such as degrees, may well be the same again."""
+    return bool(raw.size) and (name in ALWAYS_MOVING or bool((raw != np.round(raw)).any()))
+
+
 def _raw(one: Latest) -> FloatArray:
     assert one.frame.values is not None  # noqa: S101 - a good frame
     return one.frame.values
@@ -111,8 +117,8 @@ def _fields(layout: LayoutTable) -> list[tuple[str, IntArray]]:
 
 def _gpus(layout: LayoutTable, at: IntArray, listed: int) -> int:
     """How many GPUs have a value; lines without a GPU speak for all."""
-    ids = layout.gpu_ids[at]
-    return listed if (ids < 0).any() else int(np.unique(ids).size)
+    ids = set(layout.gpu_ids[at].tolist())
+    return listed if -1 in ids else len(ids)
 
 
 def _by_gpu(layout: LayoutTable, name: str) -> IntArray:

@@ -120,6 +120,17 @@ def test_frozen_is_what_stands_still_and_moves_elsewhere() -> None:
     assert of(found, "n4").cell("gpu_tensor_active_ratio").state == "present", "an idle board may stand still"
 
 
+def test_a_field_in_whole_numbers_may_stand_still() -> None:
+    still: dict[str, Value | None] = {"DCGM_FI_DEV_GPU_TEMP": lambda step, gpu: 61}
+    assert of(seen(lambda step: {"n4": still}), "n4").cell("gpu_temperature_celsius").state == "present"
+
+
+def test_an_energy_counter_that_stands_still_is_frozen_even_alone() -> None:
+    still: dict[str, Value | None] = {"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": lambda step, gpu: 1e9}
+    found = seen(lambda step: {node: still for node, _ in NODES})
+    assert {one.cell("gpu_energy_joules_total").state for one in found.nodes} == {"frozen"}
+
+
 def seen_again(change: dict[str, Value | None]) -> Coverage:
     Cluster.objects.filter(name="scenario").update(name="before")
     return seen(lambda step: {"n4": change})
