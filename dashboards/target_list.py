@@ -20,6 +20,7 @@ from gpufleet.core.bus import BROKER_ERRORS
 from gpufleet.fleet.models import Cluster, Target
 from gpufleet.fleet.shown import shown_url
 from gpufleet.pipeline.retrying import Try, tries
+from gpufleet.pipeline.sources import statuses
 from gpufleet.scrape.models import TargetStatus
 from gpufleet.store.queries import read_health
 
@@ -117,7 +118,9 @@ def targets(request: HttpRequest) -> HttpResponse:
         "back": request.get_full_path(),
         "may_retry": can(request.user.role, "target.retry"),  # type: ignore[union-attr]
     }
-    return render(request, "targets/_rows.html" if request.headers.get("HX-Request") else "targets/list.html", context)
+    if request.headers.get("HX-Request"):
+        return render(request, "targets/_rows.html", context)
+    return render(request, "targets/list.html", {**context, "sources": statuses()})
 
 
 def lines_of(rows: Sequence[Target], now: float) -> list[Line]:

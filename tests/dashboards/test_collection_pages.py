@@ -11,7 +11,7 @@ from factories import make_fleet, make_user
 from gpufleet.core.times import utc_now
 from gpufleet.detect.rules import load_rules
 from gpufleet.fleet.models import Target
-from gpufleet.scrape.models import TargetStatus
+from gpufleet.scrape.models import SourceStatus, TargetStatus
 
 pytestmark = pytest.mark.django_db
 ROLES = ("viewer", "responder", "manager", "admin")
@@ -69,3 +69,14 @@ def test_every_rule_stands_there_with_what_clears_it() -> None:
     text = signed_in().get("/rules/").content.decode()
     missing = [rule.id for rule in load_rules() if rule.id not in text]
     assert missing == []
+
+
+def test_sources_say_what_is_wrong_with_them() -> None:
+    now = utc_now()
+    SourceStatus.objects.create(name="sources/a", targets=3, read_at=now, good_at=now)
+    SourceStatus.objects.create(name="sources/b", problem="<b>gone</b>", read_at=now, good_at=now - timedelta(hours=2))
+    page = signed_in().get("/targets/").content.decode()
+    assert page.index("sources/b") < page.index("sources/a")
+    assert "&lt;b&gt;gone&lt;/b&gt;" in page
+    assert "<b>gone" not in page
+    assert "The last list goes on" in page
