@@ -269,7 +269,7 @@ def test_csv_is_safe_and_whole() -> None:
 
 
 @pytest.mark.parametrize("nodes", [2, 6])
-@pytest.mark.parametrize(("path", "pinned"), [(PAGE, 16), (PAGE + "?csv=1", 13)])
+@pytest.mark.parametrize(("path", "pinned"), [(PAGE, 20), (PAGE + "?csv=1", 17)])
 def test_queries_do_not_grow_with_the_nodes(path: str, pinned: int, nodes: int) -> None:
     make_fleet(utc_now(), nodes=nodes)
     client = signed_in()
