@@ -202,7 +202,7 @@ class Reader:
         if cycle % LIFE_CYCLES:
             return
         for memory in self._targets.values():
-            memory.lines.clear()  # large, and needed only when a target sends other lines than before
+            memory.let_go()
         for target_id in [t for t, memory in self._targets.items() if cycle - memory.used_in > LIFE_CYCLES]:
             del self._targets[target_id]
         for node_id in [n for n, memory in self._nodes.items() if cycle - memory.cycle > LIFE_CYCLES]:

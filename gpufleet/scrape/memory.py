@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+import numpy as np
+
 from gpufleet.fleet.specs import BoardSeen
 from gpufleet.scrape import failures
 from gpufleet.scrape.exposition import Parsed
@@ -37,7 +39,10 @@ class Draft:
 
 @dataclass(slots=True)
 class TargetMemory:
-    """One target. `gpu_ids`: key of a board to its GPU, as the plans were made with."""
+    """One target. `gpu_ids`: key of a board to its GPU, as the plans were made with. `made`: ids of its series, sorted.
+
+    `lines` and `series` are large and needed only while new plans are made; most targets send the same lines for ever.
+    """
 
     target_id: int
     cache: SeriesCache
@@ -50,6 +55,7 @@ class TargetMemory:
     plans: OrderedDict[bytes, Plan] = field(default_factory=OrderedDict)
     lines: dict[int, Line] = field(default_factory=dict)
     series: dict[SeriesKey, int] = field(default_factory=dict)
+    made: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     gpu_ids: dict[str, int] = field(default_factory=dict)
 
     def is_stale(self, at: float | None, now: float) -> bool:
@@ -84,21 +90,29 @@ class TargetMemory:
             (line.key, None if line.device is None else gpu_ids.get(line.device.key)) for line in draft.lines
         ]
         new = {key: line for key, line in zip(keys, draft.lines, strict=True) if key not in self.series}
-        if len(self.series) + len(new) > MAX_SERIES:
+        if self.made.size + len(new) > MAX_SERIES:
             raise ScrapeFailed(failures.TOO_MANY_SERIES, f"more than {MAX_SERIES} in the life of this process")
         if new:
             specs = [line.spec(gpu_id) for (_, gpu_id), line in new.items()]
             self.series.update(zip(new, ensure_series(self.target_id, specs, now), strict=True))
         layout, order, starts = grouping([self.series[key] for key in keys])
+        self.made = np.union1d(self.made, layout)
         layout_id = ensure_layout(self.target_id, layout, now)
         is_node = any(line.meaning.exporter == "node_exporter" for line in draft.lines)
         plan = Plan(layout_id, order, starts, bounds_of(draft.lines), draft.boards, is_node)
         self.refs, self.plan = draft.refs, plan
+        if not self.plans:
+            self.let_go()
         self.plans[draft.refs.tobytes()] = plan
         self.gpu_ids.update(gpu_ids)
         while len(self.plans) > PLANS:
             self.plans.popitem(last=False)
         return plan
+
+    def let_go(self) -> None:
+        """Drops what only new lines need; it is worked out again when they come."""
+        self.lines.clear()
+        self.series.clear()
 
     def is_moved(self, gpu_ids: Mapping[str, int]) -> bool:
         """Whether a key names another GPU than before: an exporter without UUIDs after a change of boards."""

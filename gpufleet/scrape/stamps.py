@@ -25,8 +25,10 @@ def shared_stamp(body: bytes, openmetrics: bool) -> SharedStamp | None:
 
     Whether all samples had it is for the caller to see, from `count`.
     """
-    end = body[-_LONGEST_LINE:]
-    last = _LAST.match(end, end.rfind(b"\n", 0, max(0, len(end.removesuffix(b"# EOF\n").rstrip(b"\n")))) + 1)
+    end = len(body) - 1
+    if openmetrics:
+        end = body.rfind(b"\n", 0, body.rfind(b"# EOF"))
+    last = _LAST.fullmatch(body, max(body.rfind(b"\n", 0, end) + 1, len(body) - _LONGEST_LINE))
     if last is None or not (_SECONDS if openmetrics else _MILLISECONDS).fullmatch(last[1]):
         return None
     tail = b" " + last[1]
