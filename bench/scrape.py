@@ -1,10 +1,11 @@
 """CPU to fetch, read and store a million samples, beside Debian's Prometheus on the same simulated fleet, same window.
 
-    python bench/scrape.py [--nodes 63] [--interval 15] [--minutes 5]
+    python bench/scrape.py [--nodes 63] [--interval 15] [--minutes 5] [--alone --warm-up 60]
 
 DATABASE_URL and BROKER_URL name the servers; the database is empty and PostgreSQL has nothing else to do.
 Ours counts the scrape worker, beat and all of PostgreSQL's processes; detection has no worker here and is measured by
-`bench/soak.py`. Prometheus counts its one process. Both scrape the whole time; the first minute is left out.
+`bench/soak.py`. Prometheus counts its one process. Both scrape the whole time; the first minute is left out. `--alone`
+leaves Prometheus out, for fleets that this machine cannot carry twice, and tells of cycles and memory twice a minute.
 """
 
 from __future__ import annotations
@@ -133,8 +134,38 @@ class Prometheus:
         return int(sum(float(line.rsplit(" ", 1)[1]) for line in lines))
 
 
-def measure(parts: list[Ours | Prometheus], minutes: float) -> None:
-    time.sleep(WARM_UP_SECONDS)
+CYCLES = """SELECT count(*), count(*) FILTER (WHERE shards_scraped = shards), coalesce(sum(missed_before), 0),
+    coalesce(sum(shards_scraped), 0), coalesce(sum(shards), 0)
+    FROM scrape_cycle WHERE started_at < now() - interval '1 min'"""
+
+
+def rss(pid: int) -> float:
+    """Resident megabytes of a process."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def watch(ours: Ours, simulator: int, seconds: float) -> None:
+    """Says every half minute how the fleet is kept up with."""
+    until = time.monotonic() + seconds
+    samples, spent, before = ours.samples(), sum(ours.seconds().values()), time.monotonic()
+    theirs = tree(simulator)
+    while time.monotonic() < until:
+        time.sleep(min(30.0, until - time.monotonic()))
+        counts = ours.database.execute(CYCLES).fetchone()
+        assert counts is not None
+        wall = time.monotonic() - before
+        got, cpu_now, sim_now = ours.samples(), sum(ours.seconds().values()), tree(simulator)
+        print(
+            f"cycles {counts[0]}, whole {counts[1]}, never begun {counts[2]}, shards {counts[3]} of {counts[4]}; "
+            f"{(got - samples) / wall:,.0f} samples/s, ours {(cpu_now - spent) / wall:.2f} cores, simulator "
+            f"{(sim_now - theirs) / wall:.2f}; worker {rss(ours.pids['worker']):.0f} MB",
+            flush=True,
+        )
+        samples, spent, theirs, before = got, cpu_now, sim_now, time.monotonic()
+
+
+def measure(parts: list[Ours | Prometheus], minutes: float, warm_up: float) -> None:
+    time.sleep(warm_up)
     before = [(part.seconds(), part.samples()) for part in parts]
     time.sleep(minutes * 60)
     print(f"{'':12} {'samples':>12} {'CPU s':>8} {'CPU s per million':>18}")
@@ -147,7 +178,8 @@ def measure(parts: list[Ours | Prometheus], minutes: float) -> None:
         if len(by_part) > 1:
             for name, seconds in sorted(by_part.items(), key=lambda pair: -pair[1]):
                 print(f"  {name:24} {seconds:8.2f} {seconds / got * 1e6:18.3f}")
-    print(f"ours / theirs: {rates[0] / rates[1]:.2f}")
+    if len(rates) > 1:
+        print(f"ours / theirs: {rates[0] / rates[1]:.2f}")
 
 
 def main() -> int:
@@ -155,6 +187,8 @@ def main() -> int:
     parser.add_argument("--nodes", type=int, default=63)
     parser.add_argument("--interval", type=int, default=15)
     parser.add_argument("--minutes", type=float, default=5)
+    parser.add_argument("--alone", action="store_true")
+    parser.add_argument("--warm-up", type=float, default=WARM_UP_SECONDS)
     options = parser.parse_args()
     prometheus = shutil.which("prometheus")
     if prometheus is None or "DATABASE_URL" not in os.environ:
@@ -165,7 +199,7 @@ def main() -> int:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         simulator, web = free_port(), free_port()
         command = [python, "-m", "gpufleet.simulator", "--port", str(simulator), "--nodes", str(options.nodes)]
-        stack.enter_context(started(command, folder / "simulator.log"))
+        simulator_pid = stack.enter_context(started(command, folder / "simulator.log"))
         targets = folder / "targets.json"
         targets.write_text(json.dumps(json.loads(wait_for(f"http://127.0.0.1:{simulator}/targets.json"))))
         for arguments in (["migrate", "-v0"], ["import_targets", str(targets)]):
@@ -173,6 +207,13 @@ def main() -> int:
         worker = stack.enter_context(started([python, *WORKER], folder / "worker.log"))
         beat_command = [python, "-m", "celery", "-A", "gpufleet.celery", "beat", "-s", str(folder / "beat")]
         beat = stack.enter_context(started(beat_command, folder / "beat.log"))
+        database = stack.enter_context(psycopg.connect(os.environ["DATABASE_URL"], autocommit=True))
+        ours = Ours(worker, beat, database)
+        if options.alone:
+            watch(ours, simulator_pid, options.warm_up)
+            print("warmed up")
+            watch(ours, simulator_pid, options.minutes * 60)
+            return 0
         config = prometheus_config(folder, targets, options.interval)
         peer = [
             *(prometheus, f"--config.file={config}", f"--storage.tsdb.path={folder / 'tsdb'}"),
@@ -180,8 +221,7 @@ def main() -> int:
         ]
         peer_pid = stack.enter_context(started(peer, folder / "prometheus.log"))
         wait_for(f"http://127.0.0.1:{web}/-/ready")
-        database = stack.enter_context(psycopg.connect(os.environ["DATABASE_URL"], autocommit=True))
-        measure([Ours(worker, beat, database), Prometheus(peer_pid, web)], options.minutes)
+        measure([ours, Prometheus(peer_pid, web)], options.minutes, options.warm_up)
     return 0
 
 
