@@ -201,7 +201,7 @@ def main() -> int:
         command = [python, "-m", "gpufleet.simulator", "--port", str(simulator), "--nodes", str(options.nodes)]
         simulator_pid = stack.enter_context(started(command, folder / "simulator.log"))
         targets = folder / "targets.json"
-        targets.write_text(json.dumps(json.loads(wait_for(f"http://127.0.0.1:{simulator}/targets.json"))))
+        targets.write_text(json.dumps(json.loads(wait_for(f"http://127.0.0.1:{simulator}/targets.json", 600))))
         for arguments in (["migrate", "-v0"], ["import_targets", str(targets)]):
             subprocess.run([python, "manage.py", *arguments], cwd=ROOT, check=True)
         worker = stack.enter_context(started([python, *WORKER], folder / "worker.log"))

@@ -282,6 +282,8 @@ class _Reading:
                 raise careful.BadLine(careful.DUPLICATE)
             self.plain.add(ref)
         else:
+            if self.shared_at is not None:
+                raise ExpositionError(careful.SYNTAX, "to be read again with its stamps")
             self._check_stamp(ref, at)
             self.stamped[ref, at] = value
         moment = self.scraped_at if at is None else at

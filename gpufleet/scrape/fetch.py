@@ -166,13 +166,14 @@ class _Transfer:
         self.curl = _handle()
         access.apply(self.curl, list(HEADERS))
         self.curl.setopt(pycurl.WRITEFUNCTION, self._take)
-        self.curl.setopt(pycurl.HEADERFUNCTION, self._head)
+        self._head: list[bytes] = []  # its lines, looked at once the body begins
+        self.curl.setopt(pycurl.HEADERFUNCTION, self._head.append)
         self.curl.setopt(pycurl.OPENSOCKETFUNCTION, self._open)
         self.curl.setopt(pycurl.PREREQFUNCTION, self._before_request)
 
     def begin(self, url: str, trusted: bool, timeout: float) -> None:
         self._trusted = trusted
-        self._status = 0
+        self._head.clear()
         self._headers: dict[str, str] = {}
         self._unpack: Plain | None = None
         self._parts: list[bytes] = []
@@ -202,10 +203,10 @@ class _Transfer:
         if self._failure is not None:
             return self._failure
         try:
+            if self._unpack is None and (code == OK or self._head[-1:] == [b"\r\n"]):
+                self._unpack = self._unpacker()  # of an answer without a body, or one that never came
             if code != OK:
                 return self._failure_of(code, message)
-            if self._unpack is None:
-                self._begin_body()  # an answer without a body
             if self._unpack is not None:
                 self._unpack.finish()
         except ScrapeFailed as failure:
@@ -221,46 +222,27 @@ class _Transfer:
         detail = "" if code == pycurl.E_OPERATION_TIMEDOUT else message
         return ScrapeFailed(_REASONS.get(code, failures.CUT_OFF), detail)
 
-    def _head(self, line: bytes) -> int | None:
-        """One line of the head; its end is an empty one. What stands behind the body is not looked at."""
-        if self._unpack is not None:
-            return None
-        if line.startswith(b"HTTP/"):
-            self._status, self._headers = _status(line), {}
-        elif line.strip():
-            name, _, value = line.decode("latin-1").partition(":")
-            self._headers[name.strip().lower()] = value.strip()
-        elif self._status >= 200:
-            return self._guarded(self._begin_body)
-        return None
-
     def _take(self, chunk: bytes) -> int | None:
-        def take() -> None:
-            if self._unpack is None:
-                self._begin_body()
-            if self._unpack is not None:
-                self._parts.append(self._unpack.take(chunk))
-
-        return self._guarded(take)
-
-    def _begin_body(self) -> None:
-        if 300 <= self._status < 400:
-            target = self._headers.get("location", "nowhere")
-            raise ScrapeFailed(failures.REDIRECTED, f"{self._status} to {target}")
-        if self._status in {401, 403, 407}:
-            raise ScrapeFailed(failures.UNAUTHORISED, str(self._status))
-        if self._status != 200:
-            raise ScrapeFailed(failures.HTTP_STATUS, str(self._status))
-        self._unpack = unpacker(self._headers.get("content-encoding", ""), self._max_bytes)
-
-    def _guarded(self, step: Callable[[], None]) -> int | None:
         """Minus one tells libcurl to end the transfer: what is still to come is not worth reading."""
         try:
-            step()
+            if self._unpack is None:
+                self._unpack = self._unpacker()
+            self._parts.append(self._unpack.take(chunk))
         except ScrapeFailed as failure:
             self._failure = failure
             return -1
         return None
+
+    def _unpacker(self) -> Plain:
+        """What unpacks the body that the head announces. Raises ScrapeFailed for an answer that is none of ours."""
+        status, self._headers = _read_head(self._head)
+        if 300 <= status < 400:
+            raise ScrapeFailed(failures.REDIRECTED, f"{status} to {self._headers.get('location', 'nowhere')}")
+        if status in {401, 403, 407}:
+            raise ScrapeFailed(failures.UNAUTHORISED, str(status))
+        if status != 200:
+            raise ScrapeFailed(failures.HTTP_STATUS, str(status))
+        return unpacker(self._headers.get("content-encoding", ""), self._max_bytes)
 
     def _open(self, _purpose: int, address: Any) -> socket.socket | int:
         if self._is_forbidden(address.addr[0]):
@@ -314,6 +296,15 @@ def _connections() -> int:
     return CONNECTIONS if soft == resource.RLIM_INFINITY else min(CONNECTIONS, max(16, soft - OTHER_FILES))
 
 
-def _status(line: bytes) -> int:
-    parts = line.split(None, 2)
-    return int(parts[1]) if len(parts) > 1 and parts[1].isdigit() else 0
+def _read_head(lines: Sequence[bytes]) -> tuple[int, dict[str, str]]:
+    """Status and headers (names in lower case) of the last head; others before it were interim ones."""
+    status = 0
+    headers: dict[str, str] = {}
+    for line in lines:
+        if line.startswith(b"HTTP/"):
+            words = line.split(None, 2)
+            status, headers = int(words[1]) if len(words) > 1 and words[1].isdigit() else 0, {}
+        else:
+            name, _, value = line.decode("latin-1").partition(":")
+            headers[name.strip().lower()] = value.strip()
+    return status, headers

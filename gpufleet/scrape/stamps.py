@@ -33,7 +33,7 @@ def shared_stamp(body: bytes, openmetrics: bool) -> SharedStamp | None:
         return None
     tail = b" " + last[1]
     rest = body.replace(tail + b"\n", b"\n").removesuffix(tail)
-    if b" \n" in rest or b"\r" in rest or b"\t" in rest or rest.endswith(b" "):
-        return None  # with other blanks about, what is left of a line need not end with its value
+    if b" \n" in rest or b"\r" in rest or b"\t" in rest or b" # " in rest or rest.endswith(b" "):
+        return None  # with other blanks or an exemplar about, what is left of a line need not end with its value
     at = float(last[1]) if openmetrics else int(last[1]) / 1000
     return SharedStamp(at, rest, (len(body) - len(rest)) // len(tail))

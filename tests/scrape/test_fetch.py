@@ -109,6 +109,26 @@ def test_statuses(serve: Serve, status: str, reason: str, detail: str) -> None:
     assert len(server.requests) == 1
 
 
+@pytest.mark.parametrize(
+    ("status", "reason"), [("302 Found", "redirected"), ("500 Oops", "http status"), ("200 OK", "timeout")]
+)
+def test_an_answer_of_which_only_the_head_comes(serve: Serve, status: str, reason: str) -> None:
+    async def handler(wire: Wire) -> None:
+        await wire.send(f"HTTP/1.1 {status}\r\nContent-Length: 10\r\n\r\n".encode())
+        await asyncio.sleep(2)
+
+    (one,) = get(serve(handler).url(), timeout=0.3)
+    assert outcome(one) == (reason, None)
+
+
+def test_an_interim_answer_is_not_the_answer(serve: Serve) -> None:
+    async def handler(wire: Wire) -> None:
+        await wire.send(b"HTTP/1.1 103 Early Hints\r\nContent-Encoding: br\r\n\r\n")
+        await good(wire)
+
+    assert outcome(get(serve(handler).url())[0]) == ("", b"up 1\n")
+
+
 def test_nobody_listens() -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from exposition_bodies import BODIES, NOW, check_against_plain, outcome
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gpufleet.scrape.exposition import Parsed, SeriesCache, read
@@ -21,6 +21,9 @@ def stamped(body: bytes, stamp: str = STAMP) -> bytes:
     )
 
 
+@example(b"", b"a 1 1773144000000", STAMP)
+@example(b"", b"a 1 # {} 1", STAMP)
+@example(b"a 1", b"a", STAMP)
 @given(BODIES, BODIES, st.sampled_from([STAMP, "1773144000000", "1773143990", "1773143990.5", "0", "1773130000000"]))
 @settings(max_examples=300, deadline=None)
 def test_stamped_bodies_say_the_same_cold_warm_and_plain(before: bytes, body: bytes, stamp: str) -> None:
