@@ -54,9 +54,10 @@ class Collector:
         """One cycle, now. Every target has its frame, good or not; a sick one may be left in peace."""
         with self._lock:
             resting = {target.id: why for target in targets if (why := self._patience.resting(target.id, cycle))}
-            answers = {one.target_id: one for one in self._fetch([t for t in targets if t.id not in resting])}
-            for answer in answers.values():
-                self._patience.note(answer.target_id, answer.reason, cycle)
+            asked = [target for target in targets if target.id not in resting]
+            answers = {one.target_id: one for one in self._fetch(asked, timeout_of_target=self._patience.seconds)}
+            for one in answers.values():
+                self._patience.note(one.target_id, one.reason, one.duration_seconds, cycle)
             for target_id, reason in resting.items():
                 answers[target_id] = not_asked(target_id, now.timestamp(), reason)
             return self._take(cluster, targets, [answers[target.id] for target in targets], cycle, now)
@@ -104,10 +105,15 @@ class Collector:
             reader.forget()
             raise
 
-    def _fetch(self, targets: Sequence[ActiveTarget], query: str = "") -> list[Fetched]:
+    def _fetch(
+        self,
+        targets: Sequence[ActiveTarget],
+        query: str = "",
+        timeout_of_target: Callable[[int, float], float] = lambda _, timeout: timeout,
+    ) -> list[Fetched]:
         if self._fetcher is None:
             self._fetcher = Fetcher(max_bytes=self._max_bytes, inside=self._inside, accesses=self._accesses)
-        return self._fetcher.fetch(targets, timeout_of(self._interval), query)
+        return self._fetcher.fetch(targets, timeout_of(self._interval), query, timeout_of_target)
 
 
 def _virtual(fetched: Fetched, at: float, timeout: float) -> Fetched:

@@ -115,10 +115,17 @@ class Fetcher:
             transfer.curl.close()
         self._idle.clear()
 
-    def fetch(self, targets: Sequence[Fetchable], timeout: float, query: str = "") -> list[Fetched]:
+    def fetch(
+        self,
+        targets: Sequence[Fetchable],
+        timeout: float,
+        query: str = "",
+        timeout_of: Callable[[int, float], float] = lambda _, timeout: timeout,
+    ) -> list[Fetched]:
         """All targets together, each within `timeout` seconds for everything; in the order of `targets`.
 
-        `query` is added to each address. A target is not asked twice at the same time.
+        `timeout_of` may give a target less, by its id. `query` is added to each address. A target is not asked twice at
+        the same time.
         """
         found: dict[int, Fetched] = {}
         begun: dict[int, tuple[int, _Transfer]] = {}
@@ -129,7 +136,7 @@ class Fetcher:
             try:
                 if target.id in asked:
                     raise ScrapeFailed(failures.COLLECTOR, "the last scrape is still open")
-                transfer = self._begin(target, _access(accesses, target.access), timeout, query)
+                transfer = self._begin(target, _access(accesses, target.access), timeout_of(target.id, timeout), query)
             except ScrapeFailed as error:
                 found[place] = Fetched(target.id, started_at, 0.0, 0, None, error.reason, error.detail)
                 continue

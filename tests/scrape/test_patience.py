@@ -25,7 +25,7 @@ def asked(patience: Patience, reasons: Callable[[int], str], cycles: int) -> lis
     found = []
     for cycle in range(100, 100 + cycles):
         if not patience.resting(1, cycle):
-            patience.note(1, reasons(cycle), cycle)
+            patience.note(1, reasons(cycle), 0.0, cycle)
             found.append(cycle - 100)
     return found
 
@@ -48,9 +48,24 @@ def test_one_good_answer_is_health() -> None:
 def test_a_clock_that_is_set_back_keeps_nobody_waiting() -> None:
     patience = Patience(15)
     for cycle in range(1000, 1010):
-        patience.note(1, "timeout", cycle)
+        patience.note(1, "timeout", 10.0, cycle)
     assert patience.resting(1, 1010) == "timeout"
     assert patience.resting(1, 500) == ""
+
+
+def test_the_others_do_not_wait_long_for_one_that_hung() -> None:
+    patience = Patience(15)
+    waited = []
+    for cycle in range(9):
+        waited.append(patience.seconds(1, 10.0))
+        patience.note(1, "timeout", waited[-1], cycle)
+    assert waited == [10, 2, 2, 2, 10, 2, 2, 2, 10]
+    patience.note(1, "", 3.0, 20)
+    assert patience.seconds(1, 10.0) == 10
+    patience.note(1, "timeout", 10.0, 21)
+    assert patience.seconds(1, 10.0) == 6, "twice of what its last good answer took"
+    patience.note(1, "refused", 0.0, 22)
+    assert patience.seconds(1, 10.0) == 10
 
 
 @given(st.lists(st.sampled_from(["", "timeout", "cut off", "refused"]), min_size=1, max_size=60), st.integers(1, 300))
