@@ -102,6 +102,14 @@ def wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
     raise AssertionError(f"{url} did not answer within 30 s")
 
 
+def becomes_true(page: Any, expression: str, seconds: float = 10.0) -> None:
+    """Waits until the page says so; from out here, for the page's own policy forbids the waiting that Playwright does."""
+    deadline = time.monotonic() + seconds
+    while not page.evaluate(expression):
+        assert time.monotonic() < deadline, f"never true: {expression}"
+        time.sleep(0.05)
+
+
 def note(page: Any, kind: str, text: str) -> None:
     if kind == "error":
         page.complaints.append(text)

@@ -6,6 +6,7 @@ const UNDO_SECONDS = 10;
 let undo = null;
 let chosen = null;
 let waiting = false;
+let focused = null; // the row the reader stood on while the panel was replaced
 
 const panel = () => document.getElementById("open-incidents");
 
@@ -72,6 +73,20 @@ function outlineRows(name, on) {
   for (const row of rows()) row.classList.toggle("sel", on && row.dataset.node === name);
 }
 
+/** The reader stays on the row and control they were on, though the panel is new. */
+function keepFocus() {
+  const row = focused && rows().find((one) => one.dataset.incident === focused.incident);
+  if (row && !panel().contains(document.activeElement)) (row.querySelector(focused.control) ?? row.querySelector(".ti"))?.focus();
+  focused = null;
+}
+
+function rememberFocus() {
+  const row = document.activeElement?.closest?.("#open-incidents li");
+  if (!row) return;
+  const control = document.activeElement.closest("form.ack") ? "form.ack button" : ".ti";
+  focused = {incident: row.dataset.incident, control};
+}
+
 /** The numbers in the bar follow the panel. */
 function showCounts() {
   const total = panel()?.querySelector(".pill")?.textContent;
@@ -98,7 +113,8 @@ export function watchIncidents() {
     else toast(status === 409 ? "Somebody was quicker, or it changed meanwhile." : "It could not be acknowledged.", {kind: "bad"});
     refreshIncidents({force: true});
   });
-  document.addEventListener("htmx:after:swap", showCounts);
+  document.addEventListener("htmx:before:swap", rememberFocus);
+  document.addEventListener("htmx:after:swap", () => { keepFocus(); showCounts(); });
   document.addEventListener("pointerover", (event) => {
     const row = event.target.closest?.("#open-incidents li");
     const tile = event.target.closest?.("#wall [data-n]");

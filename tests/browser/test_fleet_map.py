@@ -154,7 +154,12 @@ def test_keys_move_and_help(open_page: Open) -> None:
     expect(page.locator("#find")).to_be_focused()
     page.keyboard.press("Escape")
     page.keyboard.press("j")
-    assert page.evaluate("document.activeElement.closest('li').dataset.node") == "gpu-045"
+    stands_on = "document.activeElement.closest('li')?.dataset.node"
+    assert page.evaluate(stands_on) == "gpu-045"
+    page.evaluate("document.getElementById('open-incidents').dataset.old = 'yes'")
+    page.evaluate("htmx.trigger(document.getElementById('open-incidents'), 'refresh')")
+    expect(page.locator("#open-incidents[data-old]")).to_have_count(0)
+    assert page.evaluate(stands_on) == "gpu-045"  # though the panel is a new one
     page.locator('.n[data-n="0"]').focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")

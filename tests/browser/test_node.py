@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from browser_world import PHONE, Served
+from browser_world import PHONE, Served, becomes_true
 from factories import scrape
 from playwright.sync_api import Page, expect
 
@@ -110,4 +110,4 @@ def test_the_theme_changes_the_charts_too(open_page: Open, history: datetime) ->
     colour = "document.querySelector('.js-plotly-plot').layout.font.color"
     before = page.evaluate(colour)
     page.locator("#theme").click()
-    page.wait_for_function(f"{colour} !== {before!r}")
+    becomes_true(page, f"{colour} !== {before!r}")

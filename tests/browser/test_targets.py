@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from browser_world import PHONE, Served
+from browser_world import PHONE, Served, becomes_true
 from playwright.sync_api import Page, expect
 
 from gpufleet.celery import app
@@ -30,7 +30,7 @@ def test_pages_keep_the_policy_and_the_width(open_page: Open, served: Served) ->
             assert page.complaints == []  # type: ignore[attr-defined]
     page.locator(".covx").focus()
     page.keyboard.press("ArrowDown")
-    page.wait_for_function("document.querySelector('.covx').scrollTop > 0")
+    becomes_true(page, "document.querySelector('.covx').scrollTop > 0")
 
 
 def test_a_retry_by_keyboard_shows_its_outcome(
