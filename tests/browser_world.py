@@ -103,7 +103,7 @@ def wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
 
 
 def becomes_true(page: Any, expression: str, seconds: float = 10.0) -> None:
-    """Waits until the page says so; from out here, for the page's own policy forbids the waiting that Playwright does."""
+    """Waits until the page says so, from out here: the page's policy forbids Playwright's own waiting."""
     deadline = time.monotonic() + seconds
     while not page.evaluate(expression):
         assert time.monotonic() < deadline, f"never true: {expression}"
